@@ -109,7 +109,10 @@ def test_a_comparison_of_the_users_own(here):
         ('[variants]\na = ""\nb = "--lr \'0.1"\n', "cannot be read"),
         ('[variants]\na = ""\n"b/c" = ""\n', "'b/c' cannot be the name of a folder"),
         ('[variants]\na = ""\nb = "--lrr 3"\n', "--lrr"),
-        ('[variants]\na = ""\nb = "--workers 3"\n', "variant 'b': strategy single runs on 1 worker"),
+        (
+            '[variants]\na = ""\nb = "--workers 3"\n',
+            "variant 'b': strategy single does not support --workers 3",
+        ),
         ('recipe = 3\n[variants]\na = ""\nb = ""\n', "recipe must be a name or a path, not 3"),
         ('recipe = "c.toml"\n[variants]\na = ""\nb = ""\n', "c.toml is itself a comparison"),
         ('recip = "x"\n[variants]\na = ""\nb = ""\n', "did you mean 'recipe'?"),

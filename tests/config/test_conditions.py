@@ -120,19 +120,6 @@ def test_a_condition_must_fit_the_world(flags, size, said):
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (
-            "--balance",
-            "--balance changes the workers' shares of a batch, but strategy single does not divide batches",
-        ),
-        ("--balance --strategy dp --workers 2", "strategy dp does not divide batches"),
-        (
-            "--balance --strategy ddp --partition label",
-            "with --partition label each worker has data of its own",
-        ),
-        (
-            "--bottleneck rank=0,share=0.8 --strategy dp",
-            "bottleneck 'rank=0,share=0.8' sets the workers' shares",
-        ),
         ("--link all:1gbit --group nccl --strategy ddp", "nccl sends no messages"),
     ],
 )

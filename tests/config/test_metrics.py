@@ -24,7 +24,6 @@ def test_they_are_separated_by_commas():
         ("--metrics mine:loss", "metric mine:loss has the name of one that every evaluation has"),
         ("--metrics mine:", "package.module:function"),
         ("--stop.patience 0 --validation 0.1", "stop.patience: expected an integer ≥ 1"),
-        ("--stop.patience 2", "--stop.patience 2 needs a validation set\n  Hold one out: --validation 0.1"),
         ("--stop.metric top5", "unknown --stop.metric 'top5'.*\n  Add it to --metrics: --metrics top5"),
         ("--stop.metric accuracy --stop.goal up", "stop.goal"),
     ],

@@ -10,13 +10,13 @@ from shoal.codecs.build import CODECS as TABLE
 from shoal.codecs.build import build_codec
 from shoal.codecs.codec import Form
 from shoal.config.schema import CompressedConfig
-from shoal.config.sections.compression import SETTINGS
+from shoal.config.sections.compression import CODEC_ROWS
 
 each_codec = pytest.mark.parametrize("name", CODECS)
 
 
 def test_the_settings_and_the_table_know_the_same_codecs():
-    assert TABLE.keys() == SETTINGS.keys()
+    assert TABLE.keys() == CODEC_ROWS.keys()
     built = {type(build_codec(CompressedConfig(codec=codec).encoding_of("weight"))) for codec in TABLE}
     assert built == {type(codec) for codec in CODECS.values()}
 

@@ -20,3 +20,8 @@ def test_versions_and_all_that_decides_the_result():
 def test_where_a_worker_computes_and_keeps_its_files_may_differ():
     own = "--device cpu --threads 3 --runs-dir elsewhere --name mine --trace true"
     assert facts(own) == facts("")
+
+
+def test_threads_must_agree_where_bits_depend_on_them():
+    invariant = "--reduction invariant --micro-batch 8"
+    assert facts(f"{invariant} --threads 2") != facts(invariant)

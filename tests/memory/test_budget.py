@@ -116,7 +116,7 @@ def test_what_the_model_refuses_is_named():
 
 
 def test_what_cannot_be_measured_is_refused():
-    with pytest.raises(ConfigError, match="does not support thread workers"):
+    with pytest.raises(ConfigError, match="does not support --launcher threads"):
         chosen("100MB", "--strategy ddp --workers 2 --launcher threads")
     with pytest.raises(ConfigError, match="a batch of the whole training set cannot be tried"):
         within_budget(read(None, ["--optimizer", "gd", "--memory.budget", "100MB"]), trying)

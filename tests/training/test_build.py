@@ -109,8 +109,6 @@ def test_as_many_workers_as_samples_is_enough(here, capsys):
             "--strategy ddp --aggregate parameters",
             "sync 'ddp' has no setting 'aggregate': it belongs to naive",
         ),
-        ("--strategy dp --workers 2 --engine static", "strategy dp does not support --engine static"),
-        ("--strategy dp --workers 2 --exchange by:ring", "--exchange by has no effect with strategy dp"),
     ],
 )
 def test_a_setting_that_does_not_belong_to_the_strategy(capsys, here, flags, sentence):

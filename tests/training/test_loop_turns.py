@@ -164,17 +164,10 @@ WRONG = {
     "--strategy.mode hogwild --strategy.compensation 1": "with --strategy.mode hogwild, which knows no staleness",
     "--strategy.mode asp --strategy.backup 1": "--strategy.backup 1 has no effect with --strategy.mode asp",
     "--strategy.backup 3": "--strategy.backup 3 leaves no gradient to count: --workers is 3",
-    "--exchange by:ring": "--exchange by has no effect with strategy server",
-    "--strategy.mode asp --exchange robust:median": "--exchange robust compares the gradients of all workers",
-    "--exchange compressed:auto": "strategy server does not support --exchange compressed:auto: it compares codecs",
-    "--exchange compressed:sign --exchange.vote true": "does not support --exchange.vote true: a server decodes each",
-    "--strategy.mode hogwild --exchange compressed:int8": "hogwild, whose workers push nothing",
-    "--strategy.mode asp --strategy.on_lost continue --exchange compressed:int8": "of a killed worker's push, a part",
     "--strategy.on_lost continue": "does not support --strategy.mode bsp: an update needs the gradients of every",
     "--strategy.mode hogwild --strategy.on_lost continue": "no server knows what a killed one has done",
     "--strategy.mode asp --strategy.servers 2 --strategy.on_lost continue": "needs one server, but --strategy.servers",
     "--balance": "strategy server does not support --balance",
-    "--strategy.mode hogwild --engine tape": "hogwild does not support --engine tape",
     "--strategy.mode bps": "bps",
 }
 

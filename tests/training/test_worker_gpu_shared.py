@@ -5,7 +5,7 @@ import torch
 
 import shoal
 from shoal.config.read import read
-from shoal.errors import WorkerError
+from shoal.errors import ConfigError, WorkerError
 from shoal.launch import threads
 from shoal.launch.programs import by_processes
 from shoal.launch.run import launch_run
@@ -67,7 +67,7 @@ def test_batch_statistics_of_all_workers(tmp_path):
 
 def test_batch_statistics_of_threads_are_refused(tmp_path):
     flags = "--model resnet18 --model.width 8 --data synthetic --data.shape 3,8,8 --data.samples 96 --steps 3"
-    with pytest.raises(WorkerError, match="sync_batchnorm does not support thread workers on a GPU"):
+    with pytest.raises(ConfigError, match="threads on a GPU does not support --strategy.sync_batchnorm"):
         trained(tmp_path, f"{flags} --strategy ddp --workers 2 --launcher threads --strategy.sync_batchnorm")
 
 
@@ -81,7 +81,7 @@ def test_layers_divided_among_workers_of_one_gpu(tmp_path):
 
 
 def test_layers_divided_among_threads_are_refused(tmp_path):
-    with pytest.raises(WorkerError, match="strategy tensor does not support thread workers on a GPU"):
+    with pytest.raises(ConfigError, match="layout tensor does not support --launcher threads on a GPU"):
         trained(tmp_path, "--strategy tensor --workers 2 --launcher threads")
 
 

@@ -1,47 +1,21 @@
-"""The settings of a run that is resumed: those of its folder, and the changes that do not change what is computed."""
+"""The settings of a run that is resumed: those of its folder, and the changes that do not change what is computed.
+
+A checkpoint holds the state of one machine, whatever strategy saved it, so a run may continue under another strategy,
+with another number of workers, in less memory, over slow links or with faults (`config/may_differ.py`). Settings that
+decide *what* is computed stay as they are: data, partition, model, loss, optimizer, schedule, batch size, seed, engine,
+precision. Their names may be repeated, which is how a user agrees to run a function of their own. How often a step
+updates the weights stays, too (`_check_updates`).
+"""
 
 from pathlib import Path
 
+from shoal.config.may_differ import DECIDES_BITS, MAY_DIFFER, may_differ
 from shoal.config.read import Tree, from_tree, merge, read_recipe
 from shoal.config.schema import RunConfig
 from shoal.errors import ConfigError
 from shoal.events.folder import RunFolder
 
-MAY_CHANGE = {
-    "train.epochs",
-    "train.steps",
-    "train.micro_batch",
-    "train.balance",
-    "train.on_nonfinite",
-    "train.metrics",
-    "stop.patience",
-    "device",
-    "threads",
-    "data.dir",
-    "output.trace",
-    "output.logger",
-    "checkpoint.*",
-    "launch.*",
-    "mesh",
-    "pipeline.*",
-    "tensor.*",
-    "strategy.*",
-    "sync.*",
-    "exchange.*",
-    "memory.*",
-}
-"""What may change with --resume: how long the run is, where it runs, on how many workers, by which strategy.
-
-A checkpoint holds the state of one machine, whatever strategy saved it, so a run may continue under another strategy,
-with another number of workers, in less memory, over slow links or with faults. What decides *what* is computed stays as
-it is: data, partition, model, loss, optimizer, schedule, batch size, seed, engine, precision. Their names may be
-repeated, which is how a user agrees to run a function of their own. So does how often a step updates the weights
-(`_check_updates`).
-"""
-
-
-DECIDES_BITS = {"train.micro_batch", "device", "threads"}
-"""Settings that --resume cannot change either in a run with --reduction invariant: its bits depend on them."""
+RESUMED = [path for path, places in MAY_DIFFER.items() if "resumed" in places]
 
 
 def resumed_config(folder: Path, changes: Tree, trust_code: bool) -> RunConfig:
@@ -59,10 +33,10 @@ def resumed_config(folder: Path, changes: Tree, trust_code: bool) -> RunConfig:
     for section, value in changes.items():
         for path in [f"{section}.{key}" for key in value] if isinstance(value, dict) else [section]:
             repeated = path == f"{section}.name" and value["name"] == tables.get(section, {}).get("name")
-            if path not in MAY_CHANGE and f"{section}.*" not in MAY_CHANGE and not repeated:
+            # A section may be given by its name alone.
+            if not may_differ(path, "resumed") and f"{section}.*" not in RESUMED and not repeated:
                 raise ConfigError(
-                    f"--resume cannot change {path}",
-                    f"It can change: {', '.join(sorted(MAY_CHANGE))}.",
+                    f"--resume cannot change {path}", f"It can change: {', '.join(sorted(RESUMED))}."
                 )
             if is_invariant and path in DECIDES_BITS:
                 raise ConfigError(

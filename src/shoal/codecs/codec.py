@@ -4,7 +4,7 @@ import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -55,6 +55,9 @@ class Codec(ABC):
     dropped, x − decode(encode(x)), is added to the next gradient. That converges if the codec is a *contraction*:
     E‖x − decode(encode(x))‖² ≤ (1 − δ)·‖x‖² with δ > 0 (Stich et al., Sparsified SGD with Memory, 2018).
     """
+
+    MEMORY: ClassVar[str] = ""
+    """The bytes of its memories as a formula, for `shoal memory`; empty: it keeps none."""
 
     @property
     def is_unbiased(self) -> bool:

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -27,6 +28,7 @@ class Dgc(TopK):
     Training, 2018. Its warm-up lowers the ratio exponentially, as `--exchange.warmup` does.
     """
 
+    MEMORY: ClassVar[str] = "4Ψ"
     momentum: float
     clip: float
 

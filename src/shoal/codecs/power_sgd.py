@@ -1,6 +1,7 @@
 """PowerSGD: each matrix as the product of two thin ones."""
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -28,6 +29,7 @@ class PowerSgd(Linear):
     Vogels, Karimireddy and Jaggi, PowerSGD: Practical Low-Rank Gradient Compression for Distributed Optimization, 2019.
     """
 
+    MEMORY: ClassVar[str] = "4·r·Σ columns"
     rank: int
 
     @property

@@ -1,7 +1,7 @@
 """Thresholds: the elements whose magnitude reaches one, fixed or a moving average."""
 
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -53,6 +53,7 @@ class AverageThreshold(Sparse):
     The threshold by sampling: Lin et al., Deep Gradient Compression, 2018.
     """
 
+    MEMORY: ClassVar[str] = "4 per parameter"
     ratio: float
     decay: float
 

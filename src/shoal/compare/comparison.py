@@ -19,6 +19,7 @@ import numpy as np
 from shoal.compare.invariant_bits import FAILED, invariant_sha256
 from shoal.compare.weights import first_step_difference, largest_difference
 from shoal.config.custom import named_code
+from shoal.config.may_differ import may_differ
 from shoal.config.read import from_tree, read_recipe
 from shoal.config.schema import RunConfig
 from shoal.config.write import flat
@@ -37,12 +38,6 @@ RESULT = (
 """What a comparison reads of `result.json`."""
 KINDS = ("compute", "wait", "move", "encode", "other")
 """What training time consists of."""
-FREE = (
-    "device", "engine", "threads", "mesh", "pipeline", "tensor", "launch", "output", "checkpoint", "sync", "exchange",
-    "partition",
-    "train.balance", "train.micro_batch", "train.reduction", "optimizer.fast", "train.test", "data.dir",
-)  # fmt: skip
-"""Settings in which runs of the same task may differ: how the work is done and divided."""
 
 
 @dataclass(frozen=True)
@@ -221,7 +216,7 @@ def settings_apart(a: RunConfig, b: RunConfig) -> dict[str, tuple[Any, Any]]:
 def other_settings(entry: ComparedRun, reference: ComparedRun) -> dict[str, tuple[Any, Any]]:
     """The settings that make a run another task than the reference, by path, with both values."""
     apart = settings_apart(entry.config, reference.config)
-    return {path: values for path, values in apart.items() if not _is_under(path, FREE)}
+    return {path: values for path, values in apart.items() if not may_differ(path, "compared")}
 
 
 def differ_only_in(a: ComparedRun, b: ComparedRun, path: str) -> bool:

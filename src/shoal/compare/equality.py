@@ -11,6 +11,7 @@ from shoal.compare.remark import Remark, listed, names_of, remark, settings_in_w
 from shoal.compare.weights import FIRST_STEP_BOUND
 from shoal.config.schema import LocalConfig, ServerConfig
 from shoal.config.sections.exchange import compressions
+from shoal.config.write import flat
 from shoal.words import Words
 
 BOUND = f"{FIRST_STEP_BOUND:.0e}"
@@ -169,7 +170,7 @@ def _for_different(entry: ComparedRun, reference: ComparedRun, words: Words) -> 
 
 def other_work(entry: ComparedRun, reference: ComparedRun, words: Words) -> list[str]:
     """The settings of a run that make it compute something else than one process; none: the work is the same."""
-    config, sync = entry.config, entry.config.sync
+    config, sync, settings = entry.config, entry.config.sync, flat(entry.config)
     updates_inside = config.pipeline.updates_inside and config.axes.get("pipeline", 1) > 1
     aggregates = config.exchange.name not in ("all_reduce", "by", "compressed") or _is_lossy(entry)
     others = other_settings(entry, reference)
@@ -178,8 +179,8 @@ def other_work(entry: ComparedRun, reference: ComparedRun, words: Words) -> list
         "exchange": (config.exchange.name, aggregates),
         "precision": (config.precision, others.pop("precision", None) is not None),
         "schedule": (config.pipeline.schedule, updates_inside),
-        "every": (getattr(sync, "every", ""), _averages_apart(entry)),
-        "server": (getattr(sync, "mode", ""), isinstance(sync, ServerConfig) and not sync.repeats),
+        "every": (settings.get("sync.every"), _averages_apart(entry)),
+        "server": (settings.get("sync.mode"), isinstance(sync, ServerConfig) and not sync.repeats),
     }
     return [
         *(words(f"differs.{key}", name=name) for key, (name, applies) in reasons.items() if applies),

@@ -1,12 +1,15 @@
-"""Describe the schema: every section, choice and setting."""
+"""Describe the schema: every section, choice and setting, and the combinations that are refused."""
 
 import inspect
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from shoal.config.combinations import NEEDS, refused_with
+from shoal.config.features import FEATURES
 from shoal.config.flags import Flag, flags_of
 from shoal.config.kinds import choices, kinds_of, literals
-from shoal.config.schema import SHORT_FLAGS, Custom, RunConfig
+from shoal.config.schema import SHORT_FLAGS, RunConfig
+from shoal.config.sections.values import Custom
 
 
 class Section(NamedTuple):
@@ -38,6 +41,21 @@ def sections() -> list[Section]:
 def takes_custom(path: str) -> bool:
     """Whether a section also takes a user's own `package.module:function`."""
     return Custom in choices(kinds_of(RunConfig)[path])
+
+
+def remarks(*paths: str) -> list[str]:
+    """A sentence for each feature of a setting or section: the features that it refuses or needs.
+
+    >>> remarks("train.clip_norm")
+    ['--clip-norm: not with strategy rpc, --pipeline.schedule async, --memory.step_in_backward.']
+    """
+    found: list[str] = []
+    for name in (name for name, feature in FEATURES.items() if feature.path in paths):
+        needed = [f"needs {NEEDS[name][0]}"] if name in NEEDS else []
+        others = refused_with(name)
+        refused = [f"not with {', '.join(others)}"] if others else []
+        found += [f"{name}: {'; '.join([*needed, *refused])}."] if needed or refused else []
+    return found
 
 
 def _flags(made: Any, prefix: str) -> Iterator[Flag]:

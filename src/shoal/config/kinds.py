@@ -77,6 +77,20 @@ class Matching:
 
 
 @dataclass(frozen=True)
+class Among:
+    """One of the keys of a table: numbers or words. For words that only the annotation lists, use a Literal."""
+
+    values: tuple[int | str, ...]
+
+    def holds(self, value: Any) -> bool:
+        """Whether the value is one of them."""
+        return value in self.values
+
+    def __str__(self) -> str:
+        return f"among {', '.join(map(str, self.values))}"
+
+
+@dataclass(frozen=True)
 class NotEmpty:
     """Text of at least one character."""
 
@@ -289,13 +303,13 @@ def describe(kind: Any) -> str:
     "an integer ≥ 1, 'all' or none"
     """
     origin = get_origin(kind)
+    if words := literals(kind):
+        return either([repr(word) for word in words])
     if origin is Annotated:
         base, *limits = get_args(kind)
         return f"{describe(base)} {' and '.join(map(str, limits))}"
     if origin in (types.UnionType, typing.Union):
         return either([describe(part) for part in get_args(kind)])
-    if origin is Literal:
-        return either([repr(word) for word in get_args(kind)])
     if origin is tuple or (origin is Sequence and get_args(kind)[0] in _WORDS):
         first, *rest = describe(get_args(kind)[0]).removeprefix("an ").removeprefix("a ").split(" ")
         return " ".join(["a list of", f"{first}s", *rest])
@@ -356,8 +370,14 @@ def placeholder(kind: Any) -> str:
 
 
 def literals(kind: Any) -> tuple[str, ...]:
-    """The words of a Literal; empty for any other kind."""
+    """The words of a Literal, or of a table whose keys they are; empty for any other kind."""
+    if get_origin(kind) is Annotated:
+        return next((_words(limit) for limit in get_args(kind)[1:] if isinstance(limit, Among)), ())
     return get_args(kind) if get_origin(kind) is Literal else ()
+
+
+def _words(among: Among) -> tuple[str, ...]:
+    return tuple(word for word in among.values if isinstance(word, str))
 
 
 @lru_cache
@@ -420,5 +440,5 @@ class Checked:
                 classes = [choice.__name__ for choice in choices(kind)]
                 raise ConfigError(
                     f"{where}: expected {either(classes)}, got a {type(value).__name__}",
-                    f"For example {name}={classes[0]}(), from shoal.config.schema.",
+                    f"For example {name}={classes[0]}(), from {choices(kind)[0].__module__}.",
                 )

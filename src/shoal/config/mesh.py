@@ -64,6 +64,16 @@ def check_product(sizes: Mapping[str, int], workers: int) -> None:
     )
 
 
+def check_power_of_two(workers: int) -> None:
+    """Refuse numbers of workers that do not divide the balanced binary tree of `--reduction invariant`."""
+    if workers & (workers - 1):
+        below = 1 << workers.bit_length() - 1
+        raise ConfigError(
+            f"--reduction invariant requires 1, 2, 4, 8, … workers, a power of two; you have {workers}",
+            f"Use --workers {below} or {2 * below}.",
+        )
+
+
 def layout_of(sizes: Mapping[str, int]) -> str:
     """The name of the layout that a mesh needs: `whole` without an axis that divides the model."""
     dividing = [axis for axis, size in sizes.items() if axis != "data" and size > 1]

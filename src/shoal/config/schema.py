@@ -7,169 +7,26 @@ recipes and flags; `--help` prints the sentences.
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from importlib import import_module
+from typing import Any, Literal
 
-from shoal.config.checks.invariant import check_invariant, check_power_of_two, with_readable_step
-from shoal.config.checks.layouts import check_layouts
-from shoal.config.checks.supported import check_strategy
-from shoal.config.kinds import Checked, either
-from shoal.config.mesh import check_product, layout_of, parse_mesh
-from shoal.config.sections.compression import CompressedConfig
-from shoal.config.sections.data import (
-    BuiltInDataConfig,
-    Cifar10Config,
-    DataConfig,
-    DigitsConfig,
-    FashionMnistConfig,
-    MnistConfig,
-    SyntheticConfig,
-)
-from shoal.config.sections.exchange import (
-    AllReduceConfig,
-    ByConfig,
-    ExchangeConfig,
-    RobustConfig,
-    StagesConfig,
-)
+from shoal.config.combinations import check_combinations
+from shoal.config.feature import settings_of
+from shoal.config.kinds import Checked
+from shoal.config.mesh import check_power_of_two, check_product, layout_of, parse_mesh
+from shoal.config.sections.data import DataConfig, DigitsConfig
+from shoal.config.sections.exchange import AllReduceConfig, ExchangeConfig
 from shoal.config.sections.launch import LaunchConfig
 from shoal.config.sections.layout import PipelineConfig, TensorConfig
 from shoal.config.sections.memory import MemoryConfig
-from shoal.config.sections.model import (
-    BuiltInModelConfig,
-    CrossEntropyConfig,
-    LenetConfig,
-    LinearConfig,
-    LossConfig,
-    MaeConfig,
-    MlpConfig,
-    ModelConfig,
-    MseConfig,
-    Resnet18Config,
-    TransformerConfig,
-)
-from shoal.config.sections.optimizer import (
-    AdamConfig,
-    AdamWConfig,
-    ConstantConfig,
-    CosineConfig,
-    GdConfig,
-    OptimizerConfig,
-    ScheduleConfig,
-    SgdConfig,
-    StepDecayConfig,
-)
-from shoal.config.sections.partition import (
-    ContiguousConfig,
-    DirichletConfig,
-    GlobalConfig,
-    HashConfig,
-    LabelConfig,
-    PartitionConfig,
-    RandomConfig,
-    SamplingConfig,
-    SpeedConfig,
-    StratifiedConfig,
-)
-from shoal.config.sections.prune import (
-    ChannelsConfig,
-    MagnitudeConfig,
-    MovementConfig,
-    NoPruneConfig,
-    PruneConfig,
-    WeightPruneConfig,
-)
-from shoal.config.sections.sync import (
-    OWN_SYNC,
-    STRATEGIES,
-    Capabilities,
-    DdpConfig,
-    DpConfig,
-    LocalConfig,
-    NaiveConfig,
-    NoSyncConfig,
-    OneCopyConfig,
-    RpcConfig,
-    ServerConfig,
-    SyncConfig,
-    ZeroConfig,
-)
+from shoal.config.sections.model import CrossEntropyConfig, LenetConfig, LossConfig, ModelConfig
+from shoal.config.sections.optimizer import AdamConfig, ConstantConfig, OptimizerConfig, ScheduleConfig
+from shoal.config.sections.partition import GlobalConfig, PartitionConfig
+from shoal.config.sections.prune import NoPruneConfig, PruneConfig
+from shoal.config.sections.server import ServerConfig
+from shoal.config.sections.sync import STRATEGIES, DdpConfig, NoSyncConfig, SyncConfig
 from shoal.config.sections.train import CheckpointConfig, OutputConfig, StopConfig, TrainConfig
 from shoal.config.sections.values import Count, Custom
-from shoal.errors import ConfigError
-
-__all__ = [
-    "SHORT_FLAGS",
-    "STRATEGIES",
-    "AdamConfig",
-    "AdamWConfig",
-    "AllReduceConfig",
-    "BuiltInDataConfig",
-    "BuiltInModelConfig",
-    "ByConfig",
-    "ChannelsConfig",
-    "CheckpointConfig",
-    "Cifar10Config",
-    "CompressedConfig",
-    "ConstantConfig",
-    "ContiguousConfig",
-    "CosineConfig",
-    "CrossEntropyConfig",
-    "Custom",
-    "DataConfig",
-    "DdpConfig",
-    "DigitsConfig",
-    "DirichletConfig",
-    "DpConfig",
-    "ExchangeConfig",
-    "FashionMnistConfig",
-    "GdConfig",
-    "GlobalConfig",
-    "HashConfig",
-    "LabelConfig",
-    "LaunchConfig",
-    "LenetConfig",
-    "LinearConfig",
-    "LocalConfig",
-    "LossConfig",
-    "MaeConfig",
-    "MagnitudeConfig",
-    "MemoryConfig",
-    "MlpConfig",
-    "MnistConfig",
-    "ModelConfig",
-    "MovementConfig",
-    "MseConfig",
-    "NaiveConfig",
-    "NoPruneConfig",
-    "NoSyncConfig",
-    "OneCopyConfig",
-    "OptimizerConfig",
-    "OutputConfig",
-    "PartitionConfig",
-    "PipelineConfig",
-    "PruneConfig",
-    "RandomConfig",
-    "Resnet18Config",
-    "RobustConfig",
-    "RpcConfig",
-    "RunConfig",
-    "SamplingConfig",
-    "ScheduleConfig",
-    "ServerConfig",
-    "SgdConfig",
-    "SpeedConfig",
-    "StagesConfig",
-    "StepDecayConfig",
-    "StopConfig",
-    "StratifiedConfig",
-    "SyncConfig",
-    "SyntheticConfig",
-    "TensorConfig",
-    "TrainConfig",
-    "TransformerConfig",
-    "WeightPruneConfig",
-    "ZeroConfig",
-]
 
 
 @dataclass(frozen=True, repr=False)
@@ -215,34 +72,18 @@ class RunConfig(Checked):
         self._fill_in_defaults()
         axes = self.axes
         check_product(axes, self.launch.workers)
-        pair = layout_of(axes), self._sync.name
-        if isinstance(self.sync, Custom) and pair[0] != "whole":
-            raise ConfigError(
-                f"strategy {self.sync.name} divides no model, but --mesh is {self.mesh}",
-                "Use --workers, or --mesh data=N.",
-            )
-        if pair not in STRATEGIES.values() and not isinstance(self.sync, Custom):
-            syncs = [sync for layout, sync in STRATEGIES.values() if layout == pair[0]]
-            raise ConfigError(
-                f"layout {pair[0]} does not support sync {pair[1]}",
-                f"Use --sync {either(syncs)}.",
-            )
-        check_strategy(self)
-        check_layouts(self)
-        self._check_stop()
+        check_combinations(settings_of(self, axes))
+        self.stop.check_metric(self.train.metrics)
         if self.train.reduction == "invariant":
-            check_invariant(self)
             check_power_of_two(axes.get("data", 1))
-        if self.precision not in PRECISIONS[self.engine]:
-            raise ConfigError(
-                f"--engine {self.engine} cannot compute in {self.precision}",
-                f"Use --engine torch, or --precision {PRECISIONS[self.engine][0]}.",
-            )
-        if self.optimizer.name == "gd" and self.train.batch_size != "all":
-            raise ConfigError(
-                f"optimizer gd uses the whole training set in every step, but --batch-size is {self.train.batch_size}",
-                "Use --optimizer sgd, or remove --batch-size.",
-            )
+        if axes.get("pipeline", 1) > 1 and isinstance(self.train.batch_size, int):
+            share = math.ceil(self.train.batch_size / axes.get("data", 1))
+            self.pipeline.check_fits(axes["pipeline"], share, self.train.micro_batch)
+
+    def check_device(self, device: str) -> None:
+        """Refuse the device that `auto` has found, cpu or cuda, if its workers cannot be threads there."""
+        settings = {**settings_of(self, self.axes), "device": device}
+        check_combinations(settings, owners=["--launcher threads on a GPU"])
 
     def _fill_in_defaults(self) -> None:
         """Set the defaults that depend on other settings."""
@@ -268,16 +109,8 @@ class RunConfig(Checked):
         if self.train.reduction == "invariant":
             # Another device or number of threads rounds differently, and so does a fused optimizer step of a slice.
             fill(threads=self.threads or 1, device="cpu" if self.device == "auto" else self.device)
-            fill(optimizer=with_readable_step(self.optimizer))
-
-    def _check_stop(self) -> None:
-        """Refuse early stopping without a validation set. Data of one's own may have one: `build` looks."""
-        self.stop.check_metric(self.train.metrics)
-        if self.stop.patience is not None and not getattr(self.data, "validation", True):
-            raise ConfigError(
-                f"--stop.patience {self.stop.patience} needs a validation set",
-                "Hold one out: --validation 0.1.",
-            )
+            if not isinstance(self.optimizer, Custom):
+                fill(optimizer=replace(self.optimizer, fast=False))
 
     @property
     def axes(self) -> dict[str, int]:
@@ -294,11 +127,6 @@ class RunConfig(Checked):
         return self.sync or NoSyncConfig()
 
     @property
-    def can(self) -> Capabilities:
-        """What the strategy can be combined with."""
-        return OWN_SYNC if isinstance(self._sync, Custom) else self._sync.CAN
-
-    @property
     def strategy(self) -> str:
         """The name of the strategy: the pair (layout, sync), or the user's own."""
         if isinstance(self._sync, Custom):
@@ -306,14 +134,6 @@ class RunConfig(Checked):
         pair = layout_of(self.axes), self._sync.name
         return next(name for name, known in STRATEGIES.items() if known == pair)
 
-
-PRECISIONS: dict[str, tuple[str, ...]] = {
-    "torch": ("float32", "tf32", "bf16"),
-    # bf16 is torch's autocast; tf32 is a setting of the whole process.
-    "tape": ("float32", "tf32"),
-    "static": ("float32", "tf32"),
-}
-"""The precisions that each engine can compute in."""
 
 SHORT_FLAGS: dict[str, str] = {
     "data": "data.name",
@@ -358,3 +178,28 @@ SHORT_FLAGS: dict[str, str] = {
     "logger": "output.logger",
 }
 """The short flags of the command line, each with the path it sets. Top-level fields are flags under their own name."""
+
+_HOMES = (
+    *(
+        "compression",
+        "data",
+        "exchange",
+        "launch",
+        "layout",
+        "memory",
+        "model",
+        "optimizer",
+        "partition",
+        "prune",
+    ),
+    *("server", "sync", "train", "values"),
+)
+
+
+def __getattr__(name: str) -> Any:
+    """A class of `sections/`: programs may import it from here, too."""
+    for home in _HOMES if name[0].isupper() else ():
+        module = import_module(f"shoal.config.sections.{home}")
+        if name in vars(module):
+            return vars(module)[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,33 +5,19 @@ import sys
 import torch
 
 from shoal import __version__
+from shoal.config.may_differ import DECIDES_BITS, may_differ
 from shoal.config.schema import RunConfig
 from shoal.config.write import flat, literal
 from shoal.events.folder import RunFolder
 
-MAY_DIFFER = (
-    "device",
-    "threads",
-    "data.dir",
-    "output.",
-    "launch.workers",
-    "launch.launcher",
-    "launch.group",
-    "launch.timeout",
-)
-"""Where a worker computes and where it reads its data may differ; rank 0 alone decides where the run is written. The
-group itself compares the number of workers."""
-
 
 def facts_of(config: RunConfig, resumed: RunFolder | None = None) -> dict[str, str]:
     """Facts by name. The first one that differs between two workers is shown from both sides."""
-    # Another number of threads rounds differently.
-    invariant = config.train.reduction == "invariant"
-    may_differ = tuple(path for path in MAY_DIFFER if not (invariant and path in ("device", "threads")))
+    must_agree = DECIDES_BITS if config.train.reduction == "invariant" else ()
     settings = {
         path: literal(value)
         for path, value in flat(config).items()
-        if value is not None and not path.startswith(may_differ)
+        if value is not None and (path in must_agree or not may_differ(path, "workers"))
     }
     return {
         "shoal": __version__,

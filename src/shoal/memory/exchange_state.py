@@ -25,9 +25,6 @@ from shoal.parallel.exchange.exchange import Exchange
 
 FEEDBACK, MEMORIES, UNKNOWN = "error feedback", "codec memories", "exchange state"
 
-_OF_MEMORIES = {"powersgd": "4·r·Σ columns", "dgc": "4Ψ", "average": "4 per parameter"}
-"""Formulas of codecs that keep a memory."""
-
 
 def exchange_state(config: RunConfig, params: Mapping[str, Tensor]) -> list[Component]:
     """The components of an exchange's state, for a worker that sends gradients of these parameters."""
@@ -44,15 +41,16 @@ def exchange_state(config: RunConfig, params: Mapping[str, Tensor]) -> list[Comp
         num_bytes = sum(params[name].nbytes for name, has in has_feedback.items() if has or not is_alone)
         each = 2 * num_bytes / max(1, sum(param.numel() for param in params.values()))
         found.append(Component(FEEDBACK, f"{each:.3g}Ψ", 2 * num_bytes))
-    memories = 0
+    memories, formulas = 0, set[str]()
     for name, param in params.items():
         form = Form(tuple(param.shape), param.dtype)
-        memory = build_codec(encodings[name]).fitted(form).new_memory(form, seed=0)
+        codec = build_codec(encodings[name])
+        formulas.add(codec.MEMORY)
+        memory = codec.fitted(form).new_memory(form, seed=0)
         memories += 0 if memory is None else memory.nbytes
     if memories:
-        codecs = {encoding.codec for encoding in encodings.values()}
-        formula = _OF_MEMORIES.get(next(iter(codecs)), "") if len(codecs) == 1 else ""
-        found.append(Component(MEMORIES, formula or "of each codec", memories))
+        formula = formulas.pop() if len(formulas) == 1 else "of each codec"
+        found.append(Component(MEMORIES, formula, memories))
     return found
 
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from shoal.comm.group import Group
 from shoal.comm.traced import traced
 from shoal.config.checks.resources import GIB, check_memory, check_resources
-from shoal.config.checks.supported import LOOPBACK, check_world
+from shoal.config.checks.world import LOOPBACK, check_world
 from shoal.config.mesh import check_divided, layout_of
 from shoal.config.plain import from_plain, to_plain
 from shoal.config.schema import Custom, DpConfig, RunConfig, ZeroConfig

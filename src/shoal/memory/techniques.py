@@ -1,7 +1,7 @@
 """Every technique that makes training take less memory: one function for each, in one table.
 
 A function returns the settings to try for a run, as changed configs. What a run does not support is refused when its
-config is made (`config/checks/memory.py`), and is left out here. `shoal memory` shows all of them, and
+config is made (`config/combinations.py`), and is left out here. `shoal memory` shows all of them, and
 `--memory.budget` chooses among them. To add one: a function, a line in `TECHNIQUES`.
 """
 
@@ -87,7 +87,7 @@ def offload(config: RunConfig) -> Iterator[Setting]:
 def accumulation(config: RunConfig) -> Iterator[Setting]:
     """Compute a batch in parts, one after the other, and add up their gradients."""
     batch = config.train.batch_size
-    if not isinstance(batch, int) or config.train.reduction == "invariant" or not config.can.accumulates:
+    if not isinstance(batch, int) or config.train.reduction == "invariant":
         return
     share = -(-batch // config.axes.get("data", 1))
     # A pipeline has micro-batches of its own.

@@ -24,7 +24,7 @@ from shoal.comm.agree import largest_of
 from shoal.comm.group import Group
 from shoal.comm.traced import traced
 from shoal.config.checks.resources import check_resources, input_shape
-from shoal.config.checks.supported import check_world
+from shoal.config.checks.world import check_world
 from shoal.config.mesh import check_divided
 from shoal.config.plain import from_plain, to_plain
 from shoal.config.schema import Custom, GlobalConfig, RunConfig, StopConfig, SyntheticConfig

@@ -14,7 +14,7 @@ from shoal.comm.mesh import Mesh
 from shoal.comm.traced import Traced
 from shoal.comm.tree_sums import tree_summed
 from shoal.config.checks.resources import check_resources
-from shoal.config.schema import Custom, DdpConfig, RunConfig, WeightPruneConfig, ZeroConfig
+from shoal.config.schema import Custom, RunConfig, WeightPruneConfig
 from shoal.config.sections.exchange import check_real, compressions
 from shoal.data.dataset import DataSet
 from shoal.data.load import load
@@ -212,26 +212,7 @@ def _check_work(
     config: RunConfig, dataset: DataSet, model: nn.Module, workers: int, device: torch.device
 ) -> None:
     """Refuse a model without parameters, fewer samples than workers, and options that device or model cannot take."""
-    communicates_in_backward = (
-        "--sync.sync_batchnorm"
-        if isinstance(config.sync, DdpConfig | ZeroConfig) and config.sync.sync_batchnorm
-        else "strategy tensor"
-        if config.axes.get("tensor", 1) > 1
-        else "--memory.step_in_backward"
-        if config.memory.step_in_backward
-        else ""
-    )
-    if (
-        communicates_in_backward
-        and config.launch.launcher == "threads"
-        and device.type == "cuda"
-        and workers > 1
-    ):
-        raise ConfigError(
-            f"{communicates_in_backward} does not support thread workers on a GPU: torch runs all backward passes of a "
-            "GPU in one thread, where each worker would wait for the others",
-            "Use --launcher processes.",
-        )
+    config.check_device(device.type)
     samples = len(dataset.train)
     if samples < workers:
         raise ConfigError(

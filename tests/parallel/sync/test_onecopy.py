@@ -4,8 +4,7 @@ import pytest
 import torch
 from strategy_cases import OPTIMIZERS, STRATEGIES, made, on_threads, replica, share, share_of, train
 
-from shoal.config.schema import AdamConfig, OneCopyConfig, RunConfig
-from shoal.config.sections.launch import LaunchConfig
+from shoal.config.schema import AdamConfig, OneCopyConfig
 from shoal.errors import ConfigError, DivergedError
 from shoal.parallel.sync.onecopy import OneCopySync
 
@@ -113,9 +112,3 @@ def test_a_group_without_shared_memory_is_refused():
 
     with pytest.raises(ConfigError, match="a group of kind gloo cannot offer"):
         on_threads(2, work)
-
-
-def test_it_takes_no_exchange_and_no_engine_of_our_own():
-    launch = LaunchConfig(workers=2)
-    with pytest.raises(ConfigError, match="strategy onecopy does not support --engine tape"):
-        RunConfig(sync=OneCopyConfig(), launch=launch, engine="tape")

@@ -127,10 +127,6 @@ def test_a_program_gives_the_class_itself(tmp_path):
         ("--strategy own_sync:Sumed", "did you mean 'Summed'"),
         ("--strategy own_sync:number", "strategy own_sync:number returned a value of type int"),
         ("--strategy own_sync:Summed --strategy.tims 2", "cannot be called with tims=2"),
-        (
-            "--strategy own_sync:Summed --exchange by:ring",
-            "--exchange by has no effect with strategy own_sync",
-        ),
         ("--strategy own_sync:Summed --mesh data=1,pipeline=2", "divides no model"),
         ("--strategy ddpp", "unknown strategy 'ddpp': did you mean 'ddp'"),
     ],

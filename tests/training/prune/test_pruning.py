@@ -153,30 +153,9 @@ def test_a_run_starts_from_the_weights_of_another(here, capsys):
         ("--prune magnitude --prune.pattern 2:5", "does not divide the 16 inputs of fc1"),
         ("--prune magnitude --prune.begin 0.6", "prune.end (0.5) is before prune.begin (0.6)"),
         ("--prune magnitude --prune.rewind 0", "needs masks that are chosen before the first step"),
-        ("--prune magnitude --prune.rewind 0 --prune.end 0", "needs a trained run"),
+        ("--prune magnitude --prune.rewind 0 --prune.end 0", "needs --start"),
         ("--prune movement --prune.end 0", "cannot be complete at step 0"),
         ("--prune magnitude --strategy zero --workers 2", "strategy zero does not support --prune magnitude"),
-        (
-            "--prune movement --strategy onecopy --workers 2",
-            "strategy onecopy does not support --prune movement",
-        ),
-        (
-            "--prune magnitude --strategy local --workers 2",
-            "strategy local does not support --prune magnitude",
-        ),
-        (
-            "--prune magnitude --strategy server --workers 2",
-            "strategy server does not support --prune magnitude",
-        ),
-        ("--prune channels --strategy pipeline --workers 2", "does not support --prune channels"),
-        (
-            "--prune magnitude --strategy ddp --workers 2 --exchange compressed:topk",
-            "--exchange compressed does not support --prune magnitude",
-        ),
-        (
-            "--prune magnitude --strategy naive --workers 2 --aggregate parameters",
-            "--aggregate parameters does not support --prune magnitude",
-        ),
         ("--prune channels --prune.sparsity 0.97", "removes all 12 neurons of fc1"),
     ],
 )

@@ -76,10 +76,6 @@ def test_a_run_of_one_machine_is_resumed_with_a_plan(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ("--engine tape", "layout tensor does not support --engine tape"),
-        ("--fault rank=1,gradient=nan", "layout tensor does not support --fault"),
-        ("--bottleneck rank=1,slowdown=2", "layout tensor does not support --bottleneck"),
-        ("--balance", "layout tensor does not support --balance"),
         ("--tensor.plan plan.toml", "cannot read the plan plan.toml: No such file or directory"),
         ("--tensor.plan fc9.toml", "the plan cuts 'fc9', but the model has no such layer"),
         ("--model.hidden 7,7", "the automatic plan finds no layer of Sequential that 2 workers can divide"),
@@ -89,8 +85,3 @@ def test_errors_are_one_sentence_and_exit_code_2(capsys, tmp_path, words, senten
     (tmp_path / "fc9.toml").write_text('fc9 = "column"')
     assert main(["train", *f"{MLP} {TENSOR} {words}".split()]) == 2
     assert sentence in capsys.readouterr().err
-
-
-def test_a_plan_without_a_tensor_axis_is_refused(capsys):
-    assert main(["train", *f"{MLP} --tensor.plan plan.toml".split()]) == 2
-    assert "--tensor.plan has no effect without a tensor axis" in capsys.readouterr().err

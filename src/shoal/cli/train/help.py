@@ -4,7 +4,7 @@ from itertools import groupby
 
 from shoal.cli.command import default_of
 from shoal.cli.text import bold, dim, wrapped
-from shoal.config.describe import Section, sections, takes_custom
+from shoal.config.describe import Section, remarks, sections, takes_custom
 from shoal.config.flags import Flag
 from shoal.config.kinds import describe, without_none
 from shoal.config.schema import STRATEGIES
@@ -59,6 +59,8 @@ def _section(path: str, choices: list[Section]) -> list[str]:
             about = wrapped(f"{choice.name}{default}: {choice.sentence}", 2, 4)
             lines.append(about.replace(choice.name, bold(choice.name), 1))
         lines += [line for flag in choice.flags for line in _setting(flag)]
+    if path:
+        lines += [dim(wrapped(text, 2, 4)) for text in remarks(path, f"{path}.name")]
     return lines
 
 
@@ -68,4 +70,8 @@ def _setting(flag: Flag) -> list[str]:
     kind = kind.removeprefix("an ").removeprefix("a ")
     names = ", ".join((*flag.aliases, flag.name))
     about = f"{kind} (default {default})" if default else kind
-    return [wrapped(f"{names}  {about}", 4, 12).replace(about, dim(about)), wrapped(flag.sentence, 8)]
+    return [
+        wrapped(f"{names}  {about}", 4, 12).replace(about, dim(about)),
+        wrapped(flag.sentence, 8),
+        *(dim(wrapped(text, 8, 10)) for text in remarks(flag.name.removeprefix("--"))),
+    ]

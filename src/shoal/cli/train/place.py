@@ -75,7 +75,7 @@ def set_threads(place: GivenAddress | None, threads: int | None) -> None:
         os.environ["OMP_NUM_THREADS"] = str(threads)
     elif place is not None:
         # Here, because they import the checks of all settings, which `shoal --help` does not need.
-        from shoal.config.checks.supported import is_loopback
+        from shoal.config.checks.world import is_loopback
         from shoal.launch.cores import threads_per_worker
 
         if is_loopback(place.host):

@@ -1,75 +1,52 @@
 """Settings of gradient compression: which codec encodes each parameter's gradient, and how."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
-from shoal.config.kinds import AtLeast, AtMost, Checked, MoreThan, Several, check, kinds_of, parse
+from shoal.config.kinds import Among, AtLeast, AtMost, Checked, MoreThan, Several, check, kinds_of, parse
 from shoal.config.sections.values import Count, Fraction, NonNegative
 from shoal.errors import ConfigError, unknown
 from shoal.printable import shortened
 
-CodecName = Literal[
-    "none",
-    "fp16",
-    "bf16",
-    "int8",
-    "int4",
-    "qsgd",
-    "terngrad",
-    "sign",
-    "onebit",
-    "topk",
-    "randomk",
-    "threshold",
-    "average",
-    "dgc",
-    "powersgd",
-    "auto",
-]
+Ratio = Annotated[float, MoreThan(0.0), AtMost(1.0)]
 
 
 @dataclass(frozen=True)
-class Among:
-    """One of a few numbers."""
+class CodecRow:
+    """What settings need to know of a codec. `codecs/build.py` builds it."""
 
-    numbers: tuple[int, ...]
-
-    def holds(self, value: Any) -> bool:
-        """Whether the value is one of them."""
-        return value in self.numbers
-
-    def __str__(self) -> str:
-        return f"among {', '.join(map(str, self.numbers))}"
+    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The settings that it takes, with their defaults; the first is its main one."""
+    needs_feedback: bool = False
+    """Whether it is biased: without feedback, training need not converge to what uncompressed training does."""
+    is_candidate: bool = False
+    """Whether auto tries it by default."""
 
 
-Ratio = Annotated[float, MoreThan(0.0), AtMost(1.0)]
-
-SETTINGS: dict[str, dict[str, Any]] = {
-    "none": {},
-    "fp16": {},
-    "bf16": {},
-    "int8": {"block": 256},
-    "int4": {"block": 64},
-    "qsgd": {"bits": 4, "block": 128},
-    "terngrad": {"clip": 2.5},
-    "sign": {"vote": False},
-    "onebit": {"vote": False},
-    "topk": {"ratio": 0.1},
-    "randomk": {"ratio": 0.5},
-    "threshold": {"threshold": 1e-3, "ratio": 0.05},
-    "average": {"ratio": 0.1, "decay": 0.9},
-    "dgc": {"ratio": 0.1, "momentum": 0.5, "clip": 0.0},
-    "powersgd": {"rank": 2},
+CODEC_ROWS: dict[str, CodecRow] = {
+    "none": CodecRow(is_candidate=True),
+    "fp16": CodecRow(is_candidate=True),
+    "bf16": CodecRow(),
+    "int8": CodecRow({"block": 256}, is_candidate=True),
+    "int4": CodecRow({"block": 64}),
+    "qsgd": CodecRow({"bits": 4, "block": 128}),
+    "terngrad": CodecRow({"clip": 2.5}),
+    "sign": CodecRow({"vote": False}),
+    "onebit": CodecRow({"vote": False}, needs_feedback=True),
+    "topk": CodecRow({"ratio": 0.1}, needs_feedback=True, is_candidate=True),
+    "randomk": CodecRow({"ratio": 0.5}, needs_feedback=True),
+    "threshold": CodecRow({"threshold": 1e-3, "ratio": 0.05}, needs_feedback=True),
+    "average": CodecRow({"ratio": 0.1, "decay": 0.9}, needs_feedback=True),
+    "dgc": CodecRow({"ratio": 0.1, "momentum": 0.5, "clip": 0.0}, needs_feedback=True),
+    "powersgd": CodecRow({"rank": 2}, needs_feedback=True, is_candidate=True),
 }
-"""The settings that each codec takes, with their defaults; the first is its main one."""
+"""By name, the more precise first."""
+CANDIDATES = tuple(name for name, row in CODEC_ROWS.items() if row.is_candidate)
 
-CANDIDATES = ("none", "fp16", "int8", "topk", "powersgd")
-"""What auto chooses from by default, the most precise first."""
-
-NEED_FEEDBACK = ("onebit", "topk", "randomk", "threshold", "average", "dgc", "powersgd")
-"""Biased codecs: without feedback, training need not converge to what uncompressed training does."""
+AUTO = "auto"
+"""Chooses one of its candidates by measurement."""
 
 
 class Encoding(NamedTuple):
@@ -87,7 +64,7 @@ class CompressedConfig(Checked):
     SHORT: ClassVar[str] = "codec"
 
     name: Literal["compressed"] = "compressed"
-    codec: CodecName = "topk"
+    codec: Annotated[str, Among((*CODEC_ROWS, AUTO))] = "topk"
     """The codec; docs/compression.md lists them with bytes per element, bias and references. auto: by measurement."""
     candidates: tuple[str, ...] = ()
     """What auto chooses from: CODEC or CODEC:VALUE, the preferred ones first (none, fp16, int8, topk, powersgd)."""
@@ -97,7 +74,7 @@ class CompressedConfig(Checked):
     """Steps in which the ratio falls exponentially from 1; codecs without a ratio send all in these steps."""
     layers: Annotated[tuple[str, ...], Several()] = ()
     """PATTERN=CODEC, PATTERN=CODEC:VALUE or PATTERN=VALUE of the main setting (ratio, …); the first match counts."""
-    # Settings of single codecs. None stands for the default in `SETTINGS`, which is in parentheses.
+    # Settings of single codecs. None stands for the default in `CODEC_ROWS`, which is in parentheses.
     ratio: Ratio | None = None
     """Fraction of the elements to send: topk, dgc (0.1), randomk (0.5); at most: threshold (0.05), average (0.1)."""
     rank: Count | None = None
@@ -119,7 +96,7 @@ class CompressedConfig(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        takes = ("candidates",) if self.codec == "auto" else tuple(SETTINGS[self.codec])
+        takes = ("candidates",) if self.codec == AUTO else tuple(CODEC_ROWS[self.codec].settings)
         for setting in self._given():
             if setting not in takes:
                 taken = ", ".join(f"--exchange.{each}" for each in takes)
@@ -132,16 +109,21 @@ class CompressedConfig(Checked):
 
     def encodings(self) -> list[Encoding]:
         """All that parameters may get."""
-        if self.codec == "auto":
+        if self.codec == AUTO:
             return [each for config in self.alternatives().values() for each in config.encodings()]
         return [self._complete(self.codec, {}), *(self._rule(item)[1] for item in self.layers)]
+
+    @property
+    def codecs(self) -> set[str]:
+        """The codecs that it names: its own, and those of layers and candidates."""
+        return {self.codec, *(encoding.codec for encoding in self.encodings())}
 
     def alternatives(self) -> "dict[str, CompressedConfig]":
         """What auto chooses from: each candidate as an exchange of its own, in order."""
         found: dict[str, CompressedConfig] = {}
         for item in self.candidates or CANDIDATES:
             codec, colon, value = item.partition(":")
-            if item in found or codec not in SETTINGS:
+            if item in found or codec not in CODEC_ROWS:
                 why = f"candidate '{item}' is listed twice" if item in found else _unknown_codec(codec)
                 raise ConfigError(why, "Write for example --exchange.candidates none,int8,topk:0.01.")
             given = _main_setting(codec, value, item) if colon else {}
@@ -177,50 +159,14 @@ class CompressedConfig(Checked):
             for codec, settings, _ in self.encodings()
         )
 
-    def check_run(
-        self,
-        strategy: str,
-        refused: Mapping[str, str],
-        aggregate: str,
-        optimizer_momentum: float,
-        tensor_size: int,
-    ) -> None:
-        """Refuse it in a run that cannot take it."""
-        codecs = {self.codec, *(codec for codec, _, _ in self.encodings())}
-        codecs |= {"vote" for _, settings, _ in self.encodings() if settings.get("vote")}
-        for name in sorted(codecs & refused.keys()):
-            what = "--exchange.vote true" if name == "vote" else f"--exchange compressed:{name}"
-            raise ConfigError(
-                f"strategy {strategy} does not support {what}: {refused[name]}",
-                "Use another codec, or --strategy ddp.",
-            )
-        if aggregate == "parameters":
-            raise ConfigError(
-                f"--exchange compressed:{self.codec} encodes gradients, but --aggregate parameters exchanges weights",
-                "Use --aggregate gradients.",
-            )
-        for codec, settings, _ in self.encodings():
-            if codec == "dgc" and settings["momentum"] and optimizer_momentum:
-                raise ConfigError(
-                    f"codec dgc applies a momentum of {settings['momentum']:g}, and the optimizer another one of "
-                    f"{optimizer_momentum:g}",
-                    "Use --momentum 0, or --exchange.momentum 0.",
-                )
-        if tensor_size > 1:
-            raise ConfigError(
-                "--exchange compressed does not support a tensor axis: workers that divide a layer would save their "
-                "residuals under one name",
-                "Use --strategy ddp, or remove --exchange.",
-            )
-
     def _given(self) -> dict[str, Any]:
         settings = {name: getattr(self, name) for name in _ALL if getattr(self, name) is not None}
         return settings | ({"candidates": self.candidates} if self.candidates else {})
 
     def _complete(self, codec: str, given: dict[str, Any]) -> Encoding:
         """An encoding with all its settings: those of a rule, those of the run if it is the run's codec, defaults."""
-        settings = {**SETTINGS[codec], **(self._given() if codec == self.codec else {}), **given}
-        is_biased = codec in NEED_FEEDBACK or "vote" in settings
+        settings = {**CODEC_ROWS[codec].settings, **(self._given() if codec == self.codec else {}), **given}
+        is_biased = CODEC_ROWS[codec].needs_feedback or "vote" in settings
         default = is_biased and not settings.get("vote")
         chosen = default if self.feedback is None else self.feedback
         return Encoding(codec, settings, chosen and codec != "none")
@@ -246,11 +192,11 @@ class CompressedConfig(Checked):
                 "Write for example --exchange.layers 'fc1.*=0.001;*.bias=none'.",
             )
         codec, colon, value = choice.partition(":")
-        if not colon and codec not in SETTINGS:
+        if not colon and codec not in CODEC_ROWS:
             codec, value = self.codec, choice
             if isinstance(parse(float | bool, value), str):
                 raise ConfigError(_unknown_codec(choice))
-        if codec not in SETTINGS:
+        if codec not in CODEC_ROWS:
             raise ConfigError(_unknown_codec(codec))
         given = _main_setting(codec, value, item) if value else {}
         return pattern, self._complete(codec, given)
@@ -258,7 +204,7 @@ class CompressedConfig(Checked):
 
 def _main_setting(codec: str, value: str, item: str) -> dict[str, Any]:
     """The main setting of a codec, from the text of a rule or a candidate."""
-    main = next(iter(SETTINGS[codec]), None)
+    main = next(iter(CODEC_ROWS[codec].settings), None)
     if main is None:
         raise ConfigError(f"codec {codec} takes no value, but '{item}' gives it {value}")
     kind = kinds_of(CompressedConfig)[main]
@@ -266,7 +212,7 @@ def _main_setting(codec: str, value: str, item: str) -> dict[str, Any]:
 
 
 def _unknown_codec(name: str) -> str:
-    return unknown("codec", name, tuple(SETTINGS))
+    return unknown("codec", name, tuple(CODEC_ROWS))
 
 
-_ALL = tuple(dict.fromkeys(setting for settings in SETTINGS.values() for setting in settings))
+_ALL = tuple(dict.fromkeys(setting for row in CODEC_ROWS.values() for setting in row.settings))

@@ -5,41 +5,30 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from shoal.config.kinds import Checked
+from shoal.config.sections.refused import OWN_ENGINES, Row, refused
 from shoal.config.sections.values import Count
 from shoal.errors import ConfigError
 
-
-@dataclass(frozen=True)
-class LayoutCapabilities:
-    """What a layout that divides the model can be combined with. `RunConfig` checks a run against it."""
-
-    engines: tuple[str, ...] = ("torch",)
-    """The engines that can compute its parts."""
-    conditions: bool = True
-    """Whether bottlenecks and faults can be simulated: they apply to a worker's gradients of whole batches."""
-    balance: bool = True
-    """Whether `--balance` can divide batches by speed."""
-    sync_batchnorm: bool = True
-    """Whether batch norm can communicate with other replicas, which all make the same number of passes then."""
-    invariant: bool = False
-    """Whether it can sum along one tree of micro-batches for any number of workers (`--reduction invariant`)."""
-    zero_stages: tuple[int, ...] = (1, 2, 3)
-    """The stages of `--sync zero` that can divide its parameters."""
-    on_zero_stages: str = ""
-    """Why there are no others."""
+DIVIDED_MODEL: Row = {
+    **refused("--bottleneck", "--fault", why="conditions apply to a worker's gradients of whole batches"),
+    "--balance": "",
+    **OWN_ENGINES,
+}
 
 
 @dataclass(frozen=True)
 class PipelineConfig(Checked):
     """Stages of layers on different workers; micro-batches pass through."""
 
-    CAN: ClassVar = LayoutCapabilities(
-        conditions=False,
-        balance=False,
-        sync_batchnorm=False,
-        zero_stages=(1,),
-        on_zero_stages="a stage needs its gradients and weights until its last micro-batch has gone backward",
-    )
+    REFUSES: ClassVar[Row] = {
+        **DIVIDED_MODEL,
+        "--strategy.sync_batchnorm": "replicas would have to make the same number of passes",
+        **refused(
+            "--strategy.stage 2",
+            "--strategy.stage 3",
+            why="a stage needs its gradients and weights until its last micro-batch has gone backward",
+        ),
+    }
 
     schedule: Literal["sequential", "gpipe", "1f1b", "zero-bubble", "async"] = "1f1b"
     """The order of forwards and backwards; `shoal explain 1f1b` draws one. async updates after every micro-batch, which
@@ -67,25 +56,6 @@ class PipelineConfig(Checked):
         """Whether the weights change during a step, after every micro-batch."""
         return self.schedule == "async"
 
-    def check_updates(self, replicas: int, clip_norm: float | None, on_nonfinite: str) -> None:
-        """Refuse what all workers would have to decide together before each of the updates inside a step."""
-        if not self.updates_inside:
-            return
-        reasons = {
-            f"data={replicas}": replicas > 1
-            and "the replicas would have to exchange the gradients of every micro-batch",
-            "--clip-norm": clip_norm is not None
-            and "the norm is over all stages, and each of them is at another micro-batch",
-            f"--train.on_nonfinite {on_nonfinite}": on_nonfinite != "stop"
-            and "a step whose first updates are made cannot be left out",
-        }
-        for what, reason in reasons.items():
-            if reason:
-                raise ConfigError(
-                    f"--pipeline.schedule {self.schedule} does not support {what}: {reason}",
-                    f"Use --pipeline.schedule 1f1b, or leave {what.partition(' ')[0]} out.",
-                )
-
     def check_fits(self, stages: int, share: int, micro_batch: int) -> None:
         """Refuse a cut into another number of stages, and micro-batches of more than `micro_batch` samples."""
         if self.cut and len(self.cut) != stages - 1:
@@ -107,7 +77,10 @@ class PipelineConfig(Checked):
 class TensorConfig(Checked):
     """Single layers, divided among workers that compute them together."""
 
-    CAN: ClassVar = LayoutCapabilities(conditions=False, balance=False)
+    REFUSES: ClassVar[Row] = {
+        **DIVIDED_MODEL,
+        "--exchange compressed": "workers that divide a layer would save their residuals under one name",
+    }
 
     plan: str = ""
     """A TOML file that maps layers to cuts, such as fc1 = "column"; empty: automatic, for known orders of layers."""

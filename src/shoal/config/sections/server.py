@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from shoal.config.kinds import AtLeast, Checked
-from shoal.config.sections.capabilities import Capabilities
+from shoal.config.sections.refused import Row, refused
 from shoal.config.sections.values import Count, NonNegative
 from shoal.errors import ConfigError
 
@@ -15,13 +15,13 @@ DEFAULT_STALENESS = 3
 class ServerConfig(Checked):
     """Parameter servers hold the weights; workers pull them, compute gradients, and push these."""
 
-    CAN: ClassVar = Capabilities(
-        devices=("cpu",),
-        refused_codecs={
-            "auto": "it compares codecs by the time of an exchange among all workers",
-            "vote": "a server decodes each push by itself",
-        },
-    )
+    REFUSES: ClassVar[Row] = {
+        **refused("--exchange by", "--exchange stages", "own exchange", why="workers exchange no gradients"),
+        "--device cuda": "",
+        "--exchange compressed:auto": "it compares codecs by the time of an exchange among all workers",
+        "--exchange.vote": "a server decodes each push by itself",
+        "--balance": "--strategy.mode asp gives fast workers more of the work",
+    }
 
     name: Literal["server"] = "server"
     mode: Literal["bsp", "ssp", "asp", "hogwild"] = "bsp"
@@ -135,35 +135,4 @@ class ServerConfig(Checked):
             raise ConfigError(
                 f"--strategy.backup {self.backup} leaves no gradient to count: --workers is {workers}",
                 f"Use --workers {self.backup + 1} or more, or fewer backup workers.",
-            )
-
-    def check_run(self, exchange: str, balance: bool, engine: str) -> None:
-        """Refuse other settings of a run that do not fit."""
-        if exchange not in ("all_reduce", "robust", "compressed"):
-            raise ConfigError(
-                f"--exchange {exchange} has no effect with strategy server, whose workers do not exchange gradients",
-                "Use --strategy ddp, or remove --exchange. With bsp, a server can apply --exchange robust:median.",
-            )
-        if exchange == "compressed" and (self.mode == "hogwild" or self.on_lost == "continue"):
-            why = (
-                "--strategy.mode hogwild, whose workers push nothing"
-                if self.mode == "hogwild"
-                else "--strategy.on_lost continue: of a killed worker's push, a part could arrive"
-            )
-            raise ConfigError(f"--exchange compressed does not support {why}", "Remove --exchange.")
-        if exchange == "robust" and not self.repeats:
-            raise ConfigError(
-                f"--exchange robust compares the gradients of all workers of a step; --strategy.mode {self.mode}"
-                f"{' with --strategy.backup' * bool(self.backup)} does not wait for them",
-                "Use --strategy.mode bsp without --strategy.backup.",
-            )
-        if self.mode == "hogwild" and engine != "torch":
-            raise ConfigError(
-                f"--strategy.mode hogwild does not support --engine {engine}, which keeps weights in its own memory",
-                "Use --engine torch, or --strategy.mode asp.",
-            )
-        if balance:
-            raise ConfigError(
-                "strategy server does not support --balance",
-                "Remove it: --strategy.mode asp gives fast workers more of the work.",
             )

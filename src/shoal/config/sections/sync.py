@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, get_args
 
 from shoal.config.kinds import AtLeast, AtMost, Checked, ImportPath
-from shoal.config.sections.capabilities import Capabilities as Capabilities
-from shoal.config.sections.server import ServerConfig as ServerConfig
+from shoal.config.sections.refused import DIVIDED_WEIGHTS, OWN_ENGINES, SHARES, Row, refused
+from shoal.config.sections.server import ServerConfig
 from shoal.config.sections.values import Count, Custom, Fraction, Mebibytes, PositiveFloat
 from shoal.errors import ConfigError, unknown
 
@@ -14,9 +14,11 @@ from shoal.errors import ConfigError, unknown
 class NoSyncConfig(Checked):
     """One worker: nothing to synchronise."""
 
-    CAN: ClassVar = Capabilities(
-        most_workers=1, divides_batch=False, exchanges=False, invariant=True, prunes=True
-    )
+    REFUSES: ClassVar[Row] = {
+        "--workers": "it trains on one worker",
+        "--exchange": "one worker exchanges nothing",
+        **SHARES,
+    }
 
     name: Literal["none"] = "none"
 
@@ -43,7 +45,7 @@ def _combine_stage(text: str) -> tuple[float, Combine]:
 class NaiveConfig(Checked):
     """Replicas; one all-reduce per parameter after backward. Simple and slow."""
 
-    CAN: ClassVar = Capabilities(invariant=True, prunes=True)
+    REFUSES: ClassVar[Row] = {}
 
     name: Literal["naive"] = "naive"
     aggregate: Literal["gradients", "parameters"] = "gradients"
@@ -88,7 +90,7 @@ class DpConfig(Checked):
     """Rank 0 holds data, loss and optimizer, and scatters each batch; the others run forward and backward."""
 
     # It cuts torch's graph in two at the outputs; our own engines have graphs of their own.
-    CAN: ClassVar = Capabilities(divides_batch=False, exchanges=False, engines=("torch",))
+    REFUSES: ClassVar[Row] = {"--exchange": "rank 0 collects the gradients", **SHARES, **OWN_ENGINES}
 
     name: Literal["dp"] = "dp"
 
@@ -97,20 +99,16 @@ class DpConfig(Checked):
 class RpcConfig(Checked):
     """Rank 0 drives; the other workers hold consecutive layers and answer remote procedure calls (torch RPC)."""
 
-    CAN: ClassVar = Capabilities(
-        divides_batch=False,
-        exchanges=False,
-        engines=("torch",),
-        fewest_workers=2,
-        # Torch has one RPC agent in each process.
-        launchers=("processes",),
-        precisions=("float32",),
-        devices=("cpu",),
-        clips=False,
-        accumulates=False,
-        conditions=False,
-        runs_received_code=True,
-    )
+    REFUSES: ClassVar[Row] = {
+        **refused("--device cuda", "--precision tf32", "--precision bf16", "--clip-norm"),
+        **refused("--bottleneck", "--fault", "--link", why="conditions do not reach its workers"),
+        "--exchange": "each weight has one owner, so there is nothing to exchange",
+        "--launcher threads": "torch has one RPC agent in each process",
+        "--micro-batch": "it does not accumulate gradients; --strategy.microbatches makes stages overlap",
+        **SHARES,
+        **OWN_ENGINES,
+    }
+    FEWEST_WORKERS: ClassVar = 2
 
     name: Literal["rpc"] = "rpc"
     microbatches: Count = 1
@@ -123,7 +121,7 @@ class RpcConfig(Checked):
 class DdpConfig(Checked):
     """Replicas; gradients are summed in buckets, during backward where the group allows it."""
 
-    CAN: ClassVar = Capabilities(invariant=True, prunes=True)
+    REFUSES: ClassVar[Row] = {}
 
     name: Literal["ddp"] = "ddp"
     bucket_mib: Mebibytes = 25.0
@@ -140,8 +138,7 @@ class DdpConfig(Checked):
 class OneCopyConfig(Checked):
     """One copy of the weights in memory that all workers of a machine map; each worker updates its slice."""
 
-    # The engines of our own keep parameters in memory of their own choice.
-    CAN: ClassVar = Capabilities(exchanges=False, engines=("torch",), whole_weights=False, invariant=True)
+    REFUSES: ClassVar[Row] = DIVIDED_WEIGHTS
 
     name: Literal["onecopy"] = "onecopy"
     unused: Literal["refuse", "zero"] = "refuse"
@@ -152,8 +149,7 @@ class OneCopyConfig(Checked):
 class ZeroConfig(Checked):
     """Optimizer state, gradients and parameters are divided among the workers (ZeRO, stages 1 to 3)."""
 
-    # The engines of our own keep parameters in memory of their own choice.
-    CAN: ClassVar = Capabilities(exchanges=False, engines=("torch",), whole_weights=False, invariant=True)
+    REFUSES: ClassVar[Row] = DIVIDED_WEIGHTS
 
     name: Literal["zero"] = "zero"
     stage: Annotated[int, AtLeast(1), AtMost(3)] = 1
@@ -184,12 +180,11 @@ class ZeroConfig(Checked):
 class LocalConfig(Checked):
     """Replicas train alone for some steps, then average their weights (local SGD, DiLoCo, streaming DiLoCo)."""
 
-    CAN: ClassVar = Capabilities(
-        refused_codecs={
-            "auto": "it compares codecs by the time of an exchange in every step",
-            "dgc": "it replaces the optimizer's momentum, and here the optimizer steps between two exchanges",
-        }
-    )
+    REFUSES: ClassVar[Row] = {
+        "--exchange compressed:auto": "it compares codecs by the time of an exchange in every step",
+        "--exchange compressed:dgc": "it replaces the optimizer's momentum, and here the optimizer steps between two "
+        "exchanges",
+    }
 
     name: Literal["local"] = "local"
     every: Count = 20
@@ -239,8 +234,8 @@ SyncConfig = (
     | RpcConfig
     | Custom
 )
-OWN_SYNC = Capabilities(exchanges=False)
-"""What a sync of the user's own can be combined with: it decides itself what workers exchange."""
+OWN_SYNC: Row = {"--exchange": "it decides itself what workers exchange"}
+"""What a sync of the user's own cannot be combined with."""
 
 DIVIDED_LAYOUTS = ("pipeline", "tensor", "pipeline+tensor")
 """Layouts that divide the model: the mesh names their axes."""

@@ -26,7 +26,7 @@ class TrainConfig(Checked):
     micro_batch: Count = 2048
     """Largest batch of one forward pass: gradients of larger shares are accumulated, with the same sum."""
     reduction: Literal["fastest", "invariant"] = "fastest"
-    """Order of the sums over a batch. invariant: the same bits for 1, 2, 4, 8, … workers; requires --micro-batch."""
+    """Order of the sums over a batch. invariant: the same bits for 1, 2, 4, 8, … workers."""
     clip_norm: PositiveFloat | None = None
     """Clip the gradient to this norm."""
     balance: bool = False

@@ -4,6 +4,7 @@ import os
 
 import torch
 
+from shoal.config.combinations import refused_with
 from shoal.config.schema import RunConfig
 from shoal.errors import ConfigError
 
@@ -20,7 +21,7 @@ def take_device(config: RunConfig) -> torch.device:
             "--device cuda, but torch sees no GPU on this machine",
             "Use --device cpu, or run `shoal doctor` to see what is missing.",
         )
-    stays_on_cpu = "cuda" not in config.can.devices or (
+    stays_on_cpu = "--device cuda" in refused_with(f"strategy {config.strategy}") or (
         config.device == "auto" and gpus < _workers_here(config)
     )
     if not gpus or config.device == "cpu" or stays_on_cpu:

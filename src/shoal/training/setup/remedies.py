@@ -1,19 +1,27 @@
 """What the settings of a run allow a user to do about numbers that are not finite."""
 
-from shoal.config.schema import RunConfig, ServerConfig
+from dataclasses import replace
+from typing import Any
+
+from shoal.config.schema import RunConfig
+from shoal.config.sections.exchange import RobustConfig
+from shoal.errors import ConfigError
 from shoal.parallel.guard import Remedies
 
 
 def remedies_of(config: RunConfig) -> Remedies:
     """What a hint may offer: only settings that the run would accept, and does not have already."""
-    sync, train = config.sync, config.train
-    # Workers cannot agree before an update inside the step or inside backward.
-    inside = config.memory.step_in_backward or (
-        config.pipeline.updates_inside and config.axes.get("pipeline", 1) > 1
-    )
-    compares_workers = not isinstance(sync, ServerConfig) or sync.repeats
+    train = config.train
     return Remedies(
-        clips=config.can.clips and not inside and train.clip_norm is None,
-        skips=not inside,
-        exchanges=config.can.exchanges and compares_workers,
+        clips=train.clip_norm is None and _accepts(config, train=replace(train, clip_norm=1.0)),
+        skips=_accepts(config, train=replace(train, on_nonfinite="skip")),
+        exchanges=_accepts(config, exchange=RobustConfig()),
     )
+
+
+def _accepts(config: RunConfig, **changes: Any) -> bool:
+    try:
+        replace(config, **changes)
+    except ConfigError:
+        return False
+    return True

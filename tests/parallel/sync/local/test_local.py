@@ -328,10 +328,9 @@ def test_saving_leaves_no_trace_in_the_exchange():
         ("--strategy.overlap 1 --strategy.moments average", "needs averages without delay"),
         ("--strategy.outer_momentum 1", "outer_momentum: expected a number ≥ 0 and < 1"),
         ("--strategy.outer_lr 0", "outer_lr: expected a number > 0"),
-        ("--mesh data=2,tensor=2", "layout tensor does not support sync local"),
     ],
 )
 def test_impossible_settings_are_refused(flags, sentence):
     with pytest.raises(ConfigError) as caught:
-        read(None, f"--strategy local --workers 2 {flags}".replace("--workers 2 --mesh", "--mesh").split())
+        read(None, f"--strategy local --workers 2 {flags}".split())
     assert sentence in str(caught.value)

@@ -8,9 +8,7 @@ from strategy_cases import OPTIMIZERS, distance, local, made, on_threads, one_ma
 from shoal.codecs.build import build_codec
 from shoal.codecs.codec import Form
 from shoal.comm.traced import traced
-from shoal.config.read import read
 from shoal.config.schema import CompressedConfig, LocalConfig
-from shoal.errors import ConfigError
 from shoal.parallel.exchange.compressed import Compressed
 from shoal.parallel.piece import by_name
 from shoal.parallel.sync.local.local import LocalSync
@@ -115,11 +113,3 @@ def test_a_resumed_run_has_the_bits_of_one_that_was_never_stopped(tmp_path):
 
     for never_stopped, found in zip(on_threads(2, whole), on_threads(2, cut), strict=True):
         assert torch.equal(never_stopped, found)
-
-
-@pytest.mark.parametrize("codec", ["dgc", "auto"])
-def test_codecs_that_cannot_work_there_are_refused(codec):
-    with pytest.raises(
-        ConfigError, match=f"strategy local does not support --exchange compressed:{codec}: it "
-    ):
-        read(None, f"--strategy local --workers 2 --exchange compressed:{codec}".split())
