@@ -34,7 +34,7 @@ from common import Target, in_units, interleave, machine, options, report
 from shoal.codecs.build import build_codec
 from shoal.codecs.codec import Codec, Form
 from shoal.comm.alone import alone
-from shoal.config.schema import CompressedConfig
+from shoal.config.sections.compression import CompressedConfig
 from shoal.parallel.buckets.bucket import Bucket, Region
 from shoal.parallel.exchange.compressed import Compressed
 from shoal.parallel.training_clock import TrainingClock

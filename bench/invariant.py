@@ -23,7 +23,9 @@ from torch import Tensor
 from common import interleave, options, report
 from shoal import models, optim
 from shoal.comm.group import Group
-from shoal.config.schema import CrossEntropyConfig, DdpConfig, OneCopyConfig, OptimizerConfig
+from shoal.config.sections.model import CrossEntropyConfig
+from shoal.config.sections.optimizer import OptimizerConfig
+from shoal.config.sections.sync import DdpConfig, OneCopyConfig
 from shoal.data.dataset import Batch
 from shoal.events.spans import HostClock, SpanRecorder
 from shoal.parallel.exchange.linear import AllReduce

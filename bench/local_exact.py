@@ -20,15 +20,10 @@ from shoal import models, optim
 from shoal.comm.alone import alone
 from shoal.comm.group import Group
 from shoal.comm.threads.group import run_threads
-from shoal.config.schema import (
-    AdamConfig,
-    CrossEntropyConfig,
-    DigitsConfig,
-    LenetConfig,
-    LocalConfig,
-    OptimizerConfig,
-    SgdConfig,
-)
+from shoal.config.sections.data import DigitsConfig
+from shoal.config.sections.model import CrossEntropyConfig, LenetConfig
+from shoal.config.sections.optimizer import AdamConfig, OptimizerConfig, SgdConfig
+from shoal.config.sections.sync import LocalConfig
 from shoal.data.dataset import Batch
 from shoal.data.load import load
 from shoal.events.spans import HostClock, SpanRecorder

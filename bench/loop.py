@@ -22,7 +22,11 @@ from shoal.api.callbacks import Callback, WithCallbacks
 from shoal.api.loggers import CsvLogger
 from shoal.comm.alone import alone
 from shoal.comm.traced import traced
-from shoal.config.schema import Custom, DataConfig, DigitsConfig, LenetConfig, RunConfig, TrainConfig
+from shoal.config.schema import RunConfig
+from shoal.config.sections.data import DataConfig, DigitsConfig
+from shoal.config.sections.model import LenetConfig
+from shoal.config.sections.train import TrainConfig
+from shoal.config.sections.values import Custom
 from shoal.data.load import load
 from shoal.events.file import EventFile
 from shoal.models import build as build_model

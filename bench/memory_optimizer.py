@@ -17,7 +17,12 @@ import torch
 from common import Target, interleave, options, report
 from shoal.comm.alone import alone
 from shoal.comm.traced import traced
-from shoal.config.schema import AdamConfig, MemoryConfig, MlpConfig, RunConfig, SyntheticConfig, TrainConfig
+from shoal.config.schema import RunConfig
+from shoal.config.sections.data import SyntheticConfig
+from shoal.config.sections.memory import MemoryConfig
+from shoal.config.sections.model import MlpConfig
+from shoal.config.sections.optimizer import AdamConfig
+from shoal.config.sections.train import TrainConfig
 from shoal.parallel.strategy import Share
 from shoal.training.build import build
 from shoal.training.memory.peak import PeakMemory, warm_up

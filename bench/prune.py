@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from common import Target, interleave, options, report
 from shoal.cli.main import main as shoal
-from shoal.config.schema import ChannelsConfig
+from shoal.config.sections.prune import ChannelsConfig
 from shoal.models.lenet import lenet
 from shoal.models.resnet18 import resnet18
 from shoal.prune.channels.choose import choose_channels

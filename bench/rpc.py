@@ -27,7 +27,9 @@ from shoal import models, optim
 from shoal.comm.alone import alone
 from shoal.comm.group import Group
 from shoal.comm.shared_memory.group import SharedMemoryGroup
-from shoal.config.schema import CrossEntropyConfig, MlpConfig, RpcConfig, SgdConfig
+from shoal.config.sections.model import CrossEntropyConfig, MlpConfig
+from shoal.config.sections.optimizer import SgdConfig
+from shoal.config.sections.sync import RpcConfig
 from shoal.data.dataset import Batch
 from shoal.events.spans import HostClock, SpanRecorder
 from shoal.parallel.exchange.linear import AllReduce

@@ -20,7 +20,8 @@ from shoal.codecs.build import CODECS, build_codec
 from shoal.codecs.codec import Form, Linear
 from shoal.comm.group import Group
 from shoal.config.read import read
-from shoal.config.schema import CompressedConfig, RunConfig
+from shoal.config.schema import RunConfig
+from shoal.config.sections.compression import CompressedConfig
 from shoal.launch.run import launch_run
 from shoal.models.mlp import mlp
 from shoal.parallel.buckets.plan import MIB

@@ -37,7 +37,9 @@ from shoal.comm.alone import alone
 from shoal.comm.group import Group
 from shoal.comm.shared_memory.group import SharedMemoryGroup
 from shoal.config.conditions import Bottleneck
-from shoal.config.schema import CrossEntropyConfig, LenetConfig, MlpConfig, ServerConfig, SgdConfig
+from shoal.config.sections.model import CrossEntropyConfig, LenetConfig, MlpConfig
+from shoal.config.sections.optimizer import SgdConfig
+from shoal.config.sections.server import ServerConfig
 from shoal.data.dataset import Batch
 from shoal.events.spans import HostClock, SpanRecorder
 from shoal.parallel.conditions import under_conditions

@@ -41,17 +41,9 @@ from shoal.comm.group import Group
 from shoal.comm.over_torch.checked import join_torch
 from shoal.comm.shared_memory.group import SharedMemoryGroup
 from shoal.comm.traced import traced
-from shoal.config.schema import (
-    AdamConfig,
-    CrossEntropyConfig,
-    DdpConfig,
-    LenetConfig,
-    MlpConfig,
-    ModelConfig,
-    OneCopyConfig,
-    OptimizerConfig,
-    SgdConfig,
-)
+from shoal.config.sections.model import CrossEntropyConfig, LenetConfig, MlpConfig, ModelConfig
+from shoal.config.sections.optimizer import AdamConfig, OptimizerConfig, SgdConfig
+from shoal.config.sections.sync import DdpConfig, OneCopyConfig
 from shoal.data.dataset import Batch
 from shoal.events.spans import HostClock, SpanRecorder
 from shoal.parallel.exchange.linear import AllReduce

@@ -27,7 +27,7 @@ from common import Target, interleave, options, report
 from shoal import models
 from shoal.comm.alone import alone
 from shoal.comm.group import Group
-from shoal.config.schema import MlpConfig
+from shoal.config.sections.model import MlpConfig
 from shoal.parallel.layout.tensor.divide import tensor_parallel
 from step import WORKERS, Processes, Step, joined_pair, obey
 

@@ -28,7 +28,8 @@ from torch.nn import functional as F
 from common import Target, interleave, options, report
 from shoal import models, optim
 from shoal.comm.group import Group
-from shoal.config.schema import CrossEntropyConfig, ZeroConfig
+from shoal.config.sections.model import CrossEntropyConfig
+from shoal.config.sections.sync import ZeroConfig
 from shoal.data.dataset import Batch
 from shoal.events.spans import HostClock, SpanRecorder
 from shoal.parallel.exchange.linear import AllReduce

@@ -40,7 +40,8 @@ from torch.utils.data import DataLoader
 
 import shoal
 from shoal.comm.group import Group
-from shoal.config.schema import Cifar10Config, Resnet18Config, SyntheticConfig
+from shoal.config.sections.data import Cifar10Config, SyntheticConfig
+from shoal.config.sections.model import Resnet18Config
 from shoal.data import Batch, DataSet, load
 from shoal.errors import ConfigError
 from shoal.models import build

@@ -33,7 +33,7 @@ from torch.nn import functional as F
 
 import shoal
 from shoal.comm.group import Group
-from shoal.config.schema import SyntheticConfig
+from shoal.config.sections.data import SyntheticConfig
 from shoal.data import load
 from shoal.errors import ConfigError
 

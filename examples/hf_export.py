@@ -10,7 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from shoal.config.schema import Custom
+from shoal.config.sections.values import Custom
 from shoal.errors import ConfigError, ShoalError
 from shoal.models import build
 from shoal.parallel.state import load_weights

@@ -34,7 +34,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import shoal
 from shoal.comm.group import Group
-from shoal.config.schema import DigitsConfig, MnistConfig, SyntheticConfig
+from shoal.config.sections.data import DigitsConfig, MnistConfig, SyntheticConfig
 from shoal.data import Split, load
 from shoal.errors import ConfigError
 from shoal.models.initialise import initialise

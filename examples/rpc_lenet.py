@@ -11,7 +11,7 @@ from torch import Tensor, multiprocessing, nn
 from torch.distributed import autograd, rpc
 from torch.distributed.optim import DistributedOptimizer
 
-from shoal.config.schema import DigitsConfig
+from shoal.config.sections.data import DigitsConfig
 from shoal.data import load
 from shoal.models.lenet import lenet
 

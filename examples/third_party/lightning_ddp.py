@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 import shoal
-from shoal.config.schema import DigitsConfig
+from shoal.config.sections.data import DigitsConfig
 from shoal.data import load
 
 

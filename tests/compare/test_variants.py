@@ -7,7 +7,7 @@ import pytest
 
 from shoal.compare import variants as module
 from shoal.compare.variants import Variant, train_again, variants_of
-from shoal.config.schema import STRATEGIES
+from shoal.config.sections.sync import STRATEGIES
 from shoal.errors import ConfigError
 from shoal.launch.cores import threads_per_worker
 from shoal.training.observer import Silent

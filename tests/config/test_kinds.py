@@ -6,7 +6,10 @@ import pytest
 
 from shoal.config.conditions import Link
 from shoal.config.kinds import AtLeast, Below, check, describe, parse
-from shoal.config.schema import LaunchConfig, MlpConfig, RunConfig, TrainConfig
+from shoal.config.schema import RunConfig
+from shoal.config.sections.launch import LaunchConfig
+from shoal.config.sections.model import MlpConfig
+from shoal.config.sections.train import TrainConfig
 from shoal.errors import ConfigError
 
 

@@ -6,15 +6,9 @@ import pytest
 
 from shoal.config.mesh import grid
 from shoal.config.read import from_tree, merge, read, read_flags
-from shoal.config.schema import (
-    DdpConfig,
-    LaunchConfig,
-    NaiveConfig,
-    NoSyncConfig,
-    OneCopyConfig,
-    RunConfig,
-    ZeroConfig,
-)
+from shoal.config.schema import RunConfig
+from shoal.config.sections.launch import LaunchConfig
+from shoal.config.sections.sync import DdpConfig, NaiveConfig, NoSyncConfig, OneCopyConfig, ZeroConfig
 from shoal.errors import ConfigError
 
 

@@ -3,7 +3,11 @@
 import pytest
 
 from shoal.config.read import from_tree, merge, parse_toml, read, read_flags, read_recipe, shipped_recipes
-from shoal.config.schema import AdamConfig, Custom, GdConfig, MlpConfig, RunConfig, SgdConfig, TrainConfig
+from shoal.config.schema import RunConfig
+from shoal.config.sections.model import MlpConfig
+from shoal.config.sections.optimizer import AdamConfig, GdConfig, SgdConfig
+from shoal.config.sections.train import TrainConfig
+from shoal.config.sections.values import Custom
 from shoal.errors import ConfigError
 
 

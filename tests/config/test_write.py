@@ -5,7 +5,9 @@ import tomllib
 import pytest
 
 from shoal.config.read import from_tree, read
-from shoal.config.schema import Custom, OutputConfig, RunConfig
+from shoal.config.schema import RunConfig
+from shoal.config.sections.train import OutputConfig
+from shoal.config.sections.values import Custom
 from shoal.config.write import to_toml
 
 

@@ -7,7 +7,7 @@ from torch import nn
 from shoal import optim
 from shoal.comm.alone import alone
 from shoal.comm.mesh import Mesh
-from shoal.config.schema import CrossEntropyConfig
+from shoal.config.sections.model import CrossEntropyConfig
 from shoal.events.spans import HostClock, SpanRecorder
 from shoal.models import build_loss
 from shoal.parallel.gradient_engine import build_engine

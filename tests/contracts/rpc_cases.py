@@ -8,7 +8,7 @@ from strategy_cases import INPUTS, OPTIMIZERS, OUTPUTS, made, rate, replica, sha
 from torch import nn
 
 from shoal.comm.traced import traced
-from shoal.config.schema import RpcConfig
+from shoal.config.sections.sync import RpcConfig
 from shoal.parallel.rpc.strategy import Rpc
 from shoal.parallel.strategy import Pause, Serving
 from shoal.parallel.whole_tensors import WholeTensors

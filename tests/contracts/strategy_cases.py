@@ -10,17 +10,14 @@ from torch import nn
 from shoal import optim
 from shoal.comm.alone import alone
 from shoal.comm.threads.group import run_threads
-from shoal.config.schema import (
-    AdamConfig,
-    AdamWConfig,
-    CrossEntropyConfig,
+from shoal.config.sections.model import CrossEntropyConfig
+from shoal.config.sections.optimizer import AdamConfig, AdamWConfig, GdConfig, SgdConfig
+from shoal.config.sections.sync import (
     DdpConfig,
     DpConfig,
-    GdConfig,
     LocalConfig,
     NaiveConfig,
     OneCopyConfig,
-    SgdConfig,
     ZeroConfig,
 )
 from shoal.data.dataset import Batch

@@ -9,7 +9,7 @@ from torch import nn
 from shoal import models, optim
 from shoal.comm.alone import alone
 from shoal.comm.mesh import Mesh
-from shoal.config.schema import (
+from shoal.config.sections.model import (
     CrossEntropyConfig,
     LenetConfig,
     MlpConfig,

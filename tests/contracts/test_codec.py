@@ -9,8 +9,7 @@ from codec_cases import CODECS, RANDOM, SHAPES, fitted, gradient, published_erro
 from shoal.codecs.build import CODECS as TABLE
 from shoal.codecs.build import build_codec
 from shoal.codecs.codec import Form
-from shoal.config.schema import CompressedConfig
-from shoal.config.sections.compression import CODEC_ROWS
+from shoal.config.sections.compression import CODEC_ROWS, CompressedConfig
 
 each_codec = pytest.mark.parametrize("name", CODECS)
 

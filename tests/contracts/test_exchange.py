@@ -8,8 +8,8 @@ import torch
 
 from shoal.comm.algorithms import ALGORITHMS, ring
 from shoal.comm.reduction import Op
-from shoal.config.schema import AllReduceConfig, ByConfig, CompressedConfig, RobustConfig
-from shoal.config.sections.compression import SETTINGS
+from shoal.config.sections.compression import SETTINGS, CompressedConfig
+from shoal.config.sections.exchange import AllReduceConfig, ByConfig, RobustConfig
 from shoal.errors import ConfigError
 from shoal.parallel.exchange.compressed import Compressed
 from shoal.parallel.exchange.contract import CHECKS, examine

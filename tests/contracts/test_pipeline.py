@@ -18,7 +18,7 @@ from strategy_cases import (
 )
 
 from shoal.comm.alone import alone
-from shoal.config.schema import AdamConfig
+from shoal.config.sections.optimizer import AdamConfig
 from shoal.data.division.order import even_shares
 from shoal.errors import CheckpointError
 from shoal.parallel.layout.pipeline.layout import PipelinePlan

@@ -16,7 +16,7 @@ from strategy_cases import (
     state_of,
 )
 
-from shoal.config.schema import CrossEntropyConfig
+from shoal.config.sections.model import CrossEntropyConfig
 from shoal.errors import ConfigError
 from shoal.models import build_loss
 from shoal.parallel.layout.pipeline.cut import cut_by_name

@@ -23,7 +23,7 @@ from strategy_cases import (
 from torch import nn
 
 from shoal.comm.reduction import Op
-from shoal.config.schema import NaiveConfig
+from shoal.config.sections.sync import NaiveConfig
 from shoal.parallel.exchange.exchange import Done, Exchange
 from shoal.parallel.sync.ddp import Ddp
 from shoal.parallel.sync.naive import Naive

@@ -18,7 +18,8 @@ from strategy_cases import (
     train,
 )
 
-from shoal.config.schema import CompressedConfig, NaiveConfig
+from shoal.config.sections.compression import CompressedConfig
+from shoal.config.sections.sync import NaiveConfig
 from shoal.parallel.exchange.compressed import Compressed
 from shoal.parallel.sync.ddp import Ddp
 from shoal.parallel.sync.naive import Naive

@@ -17,7 +17,8 @@ from strategy_cases import (
 )
 
 from shoal import optim
-from shoal.config.schema import MagnitudeConfig, MovementConfig, NaiveConfig
+from shoal.config.sections.prune import MagnitudeConfig, MovementConfig
+from shoal.config.sections.sync import NaiveConfig
 from shoal.parallel.exchange.kept import KeptOnly
 from shoal.parallel.exchange.linear import AllReduce
 from shoal.parallel.sync.ddp import Ddp

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from shoal.config.schema import DigitsConfig, SyntheticConfig
+from shoal.config.sections.data import DigitsConfig, SyntheticConfig
 from shoal.data import DataSet, Split, load
 from shoal.data.augment import Augment
 

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.config.schema import DigitsConfig, SyntheticConfig
+from shoal.config.sections.data import DigitsConfig, SyntheticConfig
 from shoal.data import load
 from shoal.data.holdout import choose_stratified
 from shoal.errors import ConfigError

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from shoal.config.schema import Cifar10Config, DigitsConfig, FashionMnistConfig, MnistConfig
+from shoal.config.sections.data import Cifar10Config, DigitsConfig, FashionMnistConfig, MnistConfig
 from shoal.data.load import load, load_idx
 from shoal.data.sources.idx import encode_idx
 from shoal.errors import DataError

@@ -4,7 +4,7 @@ import math
 import pytest
 import torch
 
-from shoal.config.schema import SyntheticConfig
+from shoal.config.sections.data import SyntheticConfig
 from shoal.data import load
 from shoal.data.synthetic import TARGET_NOISE_STD, TEXT_ENTROPY
 from shoal.errors import ConfigError

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from shoal.cli.main import main
-from shoal.config.schema import SyntheticConfig
+from shoal.config.sections.data import SyntheticConfig
 from shoal.data import load
 
 ROOT = Path(__file__).parents[2]

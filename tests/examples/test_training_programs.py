@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from shoal.cli.main import main
-from shoal.config.schema import SyntheticConfig
+from shoal.config.sections.data import SyntheticConfig
 from shoal.data import load
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

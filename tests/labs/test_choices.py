@@ -1,6 +1,6 @@
 import pytest
 
-from shoal.config.schema import DigitsConfig, MnistConfig
+from shoal.config.sections.data import DigitsConfig, MnistConfig
 from shoal.errors import ConfigError
 from shoal.labs.choices import with_choices
 from shoal.labs.frame import load_lab

@@ -7,7 +7,10 @@ import pytest
 from reports import Listening
 
 from shoal.compare.earlier import to_continue_from
-from shoal.config.schema import LinearConfig, RunConfig, SyntheticConfig, TrainConfig
+from shoal.config.schema import RunConfig
+from shoal.config.sections.data import SyntheticConfig
+from shoal.config.sections.model import LinearConfig
+from shoal.config.sections.train import TrainConfig
 from shoal.errors import ConfigError, WorkerError
 from shoal.labs.page.page import opening
 from shoal.labs.runs import Runs

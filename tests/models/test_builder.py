@@ -6,8 +6,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from shoal.config.schema import (
-    Custom,
+from shoal.config.sections.model import (
     LenetConfig,
     LinearConfig,
     MlpConfig,
@@ -15,6 +14,7 @@ from shoal.config.schema import (
     Resnet18Config,
     TransformerConfig,
 )
+from shoal.config.sections.values import Custom
 from shoal.models import build
 from shoal.models.builder import MODELS
 from shoal.models.lenet import lenet

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from shoal.config.schema import Custom
+from shoal.config.sections.values import Custom
 from shoal.errors import ConfigError
 from shoal.models import build, build_loss
 

@@ -6,7 +6,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from shoal.config.schema import CrossEntropyConfig, Custom, MaeConfig, MseConfig
+from shoal.config.sections.model import CrossEntropyConfig, MaeConfig, MseConfig
+from shoal.config.sections.values import Custom
 from shoal.errors import ConfigError
 from shoal.models import check_fit
 from shoal.models.resnet18 import resnet18

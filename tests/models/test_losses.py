@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from shoal.config.schema import CrossEntropyConfig, Custom, LossConfig, MaeConfig, MseConfig
+from shoal.config.sections.model import CrossEntropyConfig, LossConfig, MaeConfig, MseConfig
+from shoal.config.sections.values import Custom
 from shoal.models import build_loss
 from shoal.models.losses import LOSSES
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from shoal.config.schema import AdamConfig, AdamWConfig, Custom, GdConfig, SgdConfig
+from shoal.config.sections.optimizer import AdamConfig, AdamWConfig, GdConfig, SgdConfig
+from shoal.config.sections.values import Custom
 from shoal.optim import SGD, Adam, AdamW, build
 
 

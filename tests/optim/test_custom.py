@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from shoal.config.schema import Custom
+from shoal.config.sections.values import Custom
 from shoal.errors import ConfigError
 from shoal.optim import build
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from shoal.config.conditions import Bottleneck, Fault
-from shoal.config.schema import CrossEntropyConfig
+from shoal.config.sections.model import CrossEntropyConfig
 from shoal.data.dataset import Batch
 from shoal.events.spans import HostClock, SpanRecorder
 from shoal.parallel.conditions import delays, outdated, slowed, under_conditions

@@ -8,7 +8,8 @@ from torch import nn
 from shoal.comm.threads.group import run_threads
 from shoal.comm.traced import traced
 from shoal.config.read import read
-from shoal.config.schema import AdamConfig, DpConfig, SgdConfig
+from shoal.config.sections.optimizer import AdamConfig, SgdConfig
+from shoal.config.sections.sync import DpConfig
 from shoal.data.dataset import Batch
 from shoal.errors import ConfigError, DivergedError
 from shoal.parallel.dp import Dp

@@ -4,7 +4,7 @@ import torch
 from strategy_cases import OPTIMIZERS, copy_of, made, network, on_threads, share, single, state_of
 from torch import nn
 
-from shoal.config.schema import DdpConfig
+from shoal.config.sections.sync import DdpConfig
 from shoal.parallel.sync.ddp import Ddp
 
 BATCH = 12

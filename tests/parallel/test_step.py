@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from shoal.config.schema import CrossEntropyConfig
+from shoal.config.sections.model import CrossEntropyConfig
 from shoal.data.dataset import Batch
 from shoal.events.spans import HostClock, SpanRecorder
 from shoal.parallel.gradient_engine import build_engine

@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from shoal.comm.threads.group import run_threads
-from shoal.config.schema import DdpConfig
+from shoal.config.sections.sync import DdpConfig
 from shoal.errors import ConfigError
 from shoal.parallel.sync.ddp import Ddp
 from shoal.parallel.sync_batchnorm import SyncBatchNorm

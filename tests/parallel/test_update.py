@@ -7,7 +7,7 @@ import torch
 from strategy_cases import OPTIMIZERS, copy_of, network
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from shoal.config.schema import AdamConfig, SgdConfig
+from shoal.config.sections.optimizer import AdamConfig, SgdConfig
 from shoal.errors import ConfigError
 from shoal.parallel.piece import by_name
 from shoal.parallel.update import Update, is_elementwise

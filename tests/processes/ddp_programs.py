@@ -15,18 +15,10 @@ from torch.utils.checkpoint import checkpoint
 
 import shoal
 from shoal import models
-from shoal.config.schema import (
-    AdamConfig,
-    AdamWConfig,
-    DdpConfig,
-    DigitsConfig,
-    DpConfig,
-    GdConfig,
-    LenetConfig,
-    NaiveConfig,
-    OneCopyConfig,
-    SgdConfig,
-)
+from shoal.config.sections.data import DigitsConfig
+from shoal.config.sections.model import LenetConfig
+from shoal.config.sections.optimizer import AdamConfig, AdamWConfig, GdConfig, SgdConfig
+from shoal.config.sections.sync import DdpConfig, DpConfig, NaiveConfig, OneCopyConfig
 from shoal.data.dataset import Batch
 from shoal.data.division.order import even_shares
 from shoal.data.load import load

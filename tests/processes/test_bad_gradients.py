@@ -11,7 +11,9 @@ from shoal import optim
 from shoal.cli.main import main
 from shoal.comm.threads.group import run_threads
 from shoal.config.conditions import Fault
-from shoal.config.schema import CrossEntropyConfig, DdpConfig, NaiveConfig, SgdConfig
+from shoal.config.sections.model import CrossEntropyConfig
+from shoal.config.sections.optimizer import SgdConfig
+from shoal.config.sections.sync import DdpConfig, NaiveConfig
 from shoal.data.dataset import Batch
 from shoal.errors import DivergedError
 from shoal.events.spans import HostClock, SpanRecorder

@@ -6,7 +6,10 @@ from torch.nn import functional as F
 
 import shoal
 from shoal import models
-from shoal.config.schema import AdamConfig, DigitsConfig, LenetConfig, ZeroConfig
+from shoal.config.sections.data import DigitsConfig
+from shoal.config.sections.model import LenetConfig
+from shoal.config.sections.optimizer import AdamConfig
+from shoal.config.sections.sync import ZeroConfig
 from shoal.data.dataset import Batch
 from shoal.data.load import load
 from shoal.parallel.strategy import Share

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from shoal.config.schema import MagnitudeConfig, MovementConfig
+from shoal.config.sections.prune import MagnitudeConfig, MovementConfig
 from shoal.errors import CheckpointError
 from shoal.optim.adam import AdamW
 from shoal.optim.sgd import SGD

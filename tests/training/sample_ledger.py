@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from shoal.config.schema import SyntheticConfig
+from shoal.config.sections.data import SyntheticConfig
 from shoal.data.load import load
 from shoal.training import checkpoint
 

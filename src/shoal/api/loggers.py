@@ -9,7 +9,8 @@ from typing import Any, TextIO
 from shoal.api.callbacks import Callback
 from shoal.config.custom import calling, load
 from shoal.config.metrics import ALWAYS, label_of
-from shoal.config.schema import Custom, RunConfig
+from shoal.config.schema import RunConfig
+from shoal.config.sections.values import Custom
 from shoal.errors import ConfigError
 from shoal.files import make_folder, open_new, temporary_beside
 from shoal.training.evaluation.evaluate import Metrics

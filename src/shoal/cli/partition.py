@@ -88,7 +88,7 @@ def _config(given: Given[PartitionFlags]) -> "RunConfig":
 
 def _divided(config: "RunConfig", data: "DataSet", workers: int, allow_empty: bool) -> "list[Tensor]":
     """The samples that each worker uses in one epoch."""
-    from shoal.config.schema import SamplingConfig
+    from shoal.config.sections.partition import SamplingConfig
     from shoal.data.division.steps import Sampled, parts_by
 
     num_samples, rule = len(data.train), config.partition
@@ -133,7 +133,7 @@ def _takes_seed(rule: str) -> bool:
 
 def _options(config: "RunConfig") -> dict[str, Any]:
     from shoal.config.kinds import options_of
-    from shoal.config.schema import Custom
+    from shoal.config.sections.values import Custom
 
     rule = config.partition
     options = dict(rule.options) if isinstance(rule, Custom) else options_of(rule)

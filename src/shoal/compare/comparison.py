@@ -204,7 +204,7 @@ def not_scheduled(folder: Path) -> float | None:
 def settings_apart(a: RunConfig, b: RunConfig) -> dict[str, tuple[Any, Any]]:
     """The settings in which two runs differ, by path, with both values.
 
-    >>> from shoal.config.schema import TrainConfig
+    >>> from shoal.config.sections.train import TrainConfig
     >>> settings_apart(RunConfig(seed=1), RunConfig(train=TrainConfig(epochs=5)))
     {'seed': (1, 0), 'train.epochs': (3, 5)}
     """

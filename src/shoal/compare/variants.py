@@ -36,7 +36,8 @@ from shoal.config.read import (
     read_recipe,
     shipped_recipes,
 )
-from shoal.config.schema import OutputConfig, RunConfig
+from shoal.config.schema import RunConfig
+from shoal.config.sections.train import OutputConfig
 from shoal.config.trust import FileText
 from shoal.errors import ConfigError, unknown
 from shoal.files import copy_folder, discard

@@ -10,7 +10,10 @@ from collections.abc import Callable, Generator
 from dataclasses import fields
 from typing import Any
 
-from shoal.config.schema import Custom, RunConfig, StagesConfig, ZeroConfig
+from shoal.config.schema import RunConfig
+from shoal.config.sections.exchange import StagesConfig
+from shoal.config.sections.sync import ZeroConfig
+from shoal.config.sections.values import Custom
 from shoal.config.trust import require_consent
 from shoal.errors import ConfigError, sys_exit_error, unknown
 

@@ -8,7 +8,8 @@ from typing import Annotated, Any, cast, get_args, get_origin
 
 from shoal.config.custom import check_consent
 from shoal.config.kinds import by_name, choices, kinds_of
-from shoal.config.schema import Custom, RunConfig
+from shoal.config.schema import RunConfig
+from shoal.config.sections.values import Custom
 
 
 def to_plain(config: RunConfig) -> dict[str, Any]:

@@ -29,8 +29,10 @@ from shoal.config.kinds import (
     spellings,
 )
 from shoal.config.mesh import LAYOUT_AXES, check_product
-from shoal.config.schema import SHORT_FLAGS, STRATEGIES, Custom, RunConfig
+from shoal.config.schema import SHORT_FLAGS, RunConfig
 from shoal.config.seal import check_seal
+from shoal.config.sections.sync import STRATEGIES
+from shoal.config.sections.values import Custom
 from shoal.config.trust import FileText, from_file, like, trusted
 from shoal.errors import ConfigError, unknown
 from shoal.files import read_text

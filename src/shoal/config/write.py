@@ -4,7 +4,8 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from shoal.config.conditions import Condition
-from shoal.config.schema import Custom, RunConfig
+from shoal.config.schema import RunConfig
+from shoal.config.sections.values import Custom
 
 
 def to_toml(config: RunConfig) -> str:

@@ -9,7 +9,7 @@
     division/   which worker takes which samples        seeds       a random generator for each purpose
 
 >>> import torch
->>> from shoal.config.schema import DigitsConfig
+>>> from shoal.config.sections.data import DigitsConfig
 >>> data = load(DigitsConfig())
 >>> data.batch(data.test, indices=torch.arange(8)).inputs.shape
 torch.Size([8, 1, 28, 28])

@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 
 from shoal.config.checks.resources import check_memory, data_bytes
-from shoal.config.schema import (
+from shoal.config.sections.data import (
     Cifar10Config,
-    Custom,
     DataConfig,
     DigitsConfig,
     FashionMnistConfig,
     MnistConfig,
     SyntheticConfig,
 )
+from shoal.config.sections.values import Custom
 from shoal.data.augment import Augment
 from shoal.data.dataset import DataSet, Split
 from shoal.data.holdout import hold_out, only
@@ -44,7 +44,7 @@ def load(config: DataConfig, seed_of_validation: int = 0, catalogue: Catalogue =
 
     Every file must be identical to the published one; a DataError names the problem and the fix.
 
-    >>> from shoal.config.schema import DigitsConfig
+    >>> from shoal.config.sections.data import DigitsConfig
     >>> data = load(DigitsConfig(validation=0.1))
     >>> data.train, data.validation
     (Split(9,000 samples of shape (1, 28, 28) on cpu), Split(1,000 samples of shape (1, 28, 28) on cpu))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from shoal.config.schema import SyntheticConfig
+from shoal.config.sections.data import SyntheticConfig
 from shoal.data.dataset import DataSet, Split
 from shoal.data.seeds import generator_for
 from shoal.errors import ConfigError

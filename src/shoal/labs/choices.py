@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from shoal.config.schema import DigitsConfig, FashionMnistConfig, MnistConfig
+from shoal.config.sections.data import DigitsConfig, FashionMnistConfig, MnistConfig
 from shoal.errors import ConfigError, unknown
 from shoal.labs.settings import LabSettings
 

@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 
 from shoal.compare.earlier import earlier_result
 from shoal.compare.weights import largest_difference
-from shoal.config.schema import CheckpointConfig, RunConfig
+from shoal.config.schema import RunConfig
+from shoal.config.sections.train import CheckpointConfig
 from shoal.errors import CheckpointError, DivergedError, WorkerError
 from shoal.events.folder import RunFolder, write_whole
 from shoal.events.weights import check_weights

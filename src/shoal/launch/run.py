@@ -11,7 +11,8 @@ from shoal.config.checks.resources import check_resources
 from shoal.config.checks.world import LOOPBACK, check_world
 from shoal.config.custom import no_exit
 from shoal.config.mesh import check_divided, parse_mesh
-from shoal.config.schema import RunConfig, ServerConfig
+from shoal.config.schema import RunConfig
+from shoal.config.sections.server import ServerConfig
 from shoal.events.folder import RunFolder
 from shoal.launch import training
 from shoal.launch.one_worker import joined_group

@@ -15,7 +15,8 @@ from shoal.comm.threads.group import ThreadGroup
 from shoal.config.custom import named_code, no_exit
 from shoal.config.mesh import layout_of
 from shoal.config.plain import to_plain
-from shoal.config.schema import RunConfig, ServerConfig
+from shoal.config.schema import RunConfig
+from shoal.config.sections.server import ServerConfig
 from shoal.errors import ShoalError
 from shoal.events.folder import RunFolder, remove_unfinished, resume_command
 from shoal.files import open_to_append

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from shoal import models
-from shoal.config.schema import LossConfig
+from shoal.config.sections.model import LossConfig
 from shoal.data.dataset import Batch
 from shoal.memory.process import memory_id
 from shoal.memory.sized_model import Autocast, have_no_memory, sized_batch

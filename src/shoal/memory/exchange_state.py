@@ -17,7 +17,9 @@ from torch import Tensor
 
 from shoal.codecs.build import build_codec
 from shoal.codecs.codec import Form
-from shoal.config.schema import AllReduceConfig, ByConfig, CompressedConfig, RobustConfig, RunConfig
+from shoal.config.schema import RunConfig
+from shoal.config.sections.compression import CompressedConfig
+from shoal.config.sections.exchange import AllReduceConfig, ByConfig, RobustConfig
 from shoal.memory.formulas import Component
 from shoal.memory.process import storages_of
 from shoal.parallel.exchange.compressed import Compressed

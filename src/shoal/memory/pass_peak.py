@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from shoal import models
-from shoal.config.schema import LossConfig
+from shoal.config.sections.model import LossConfig
 from shoal.data.dataset import Batch
 from shoal.memory.activations import FusedAttention
 from shoal.memory.process import memory_id

@@ -14,7 +14,8 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from shoal import models
 from shoal.config.kinds import options_of
-from shoal.config.schema import Custom, RunConfig
+from shoal.config.schema import RunConfig
+from shoal.config.sections.values import Custom
 from shoal.data.dataset import Batch, DataSet
 from shoal.models.builder import MODELS, on_meta
 from shoal.training.memory.storage import store_parameters

@@ -9,21 +9,13 @@ from torch import Tensor, nn
 from shoal import optim
 from shoal.comm.shared_memory.board import NUM_SLOTS, SLOT_BYTES
 from shoal.config.checks.resources import input_shape
-from shoal.config.schema import (
-    AdamConfig,
-    AdamWConfig,
-    Custom,
-    DdpConfig,
-    GlobalConfig,
-    LocalConfig,
-    OneCopyConfig,
-    RunConfig,
-    SgdConfig,
-    StopConfig,
-    SyncConfig,
-    SyntheticConfig,
-    ZeroConfig,
-)
+from shoal.config.schema import RunConfig
+from shoal.config.sections.data import SyntheticConfig
+from shoal.config.sections.optimizer import AdamConfig, AdamWConfig, SgdConfig
+from shoal.config.sections.partition import GlobalConfig
+from shoal.config.sections.sync import DdpConfig, LocalConfig, OneCopyConfig, SyncConfig, ZeroConfig
+from shoal.config.sections.train import StopConfig
+from shoal.config.sections.values import Custom
 from shoal.data.division.leaves import ByLeaves
 from shoal.memory.formulas import Sizes
 from shoal.memory.process import memory_id

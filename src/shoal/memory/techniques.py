@@ -11,8 +11,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from shoal.config.schema import Custom, Resnet18Config, RunConfig
+from shoal.config.schema import RunConfig
 from shoal.config.sections.memory import MemoryConfig
+from shoal.config.sections.model import Resnet18Config
+from shoal.config.sections.values import Custom
 from shoal.data.load import load
 from shoal.errors import ConfigError
 from shoal.memory.formulas import ACTIVATIONS, GRADIENTS, PARAMETERS, STATE

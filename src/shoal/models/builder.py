@@ -8,7 +8,8 @@ from torch import nn
 
 from shoal.config.custom import calling, check_options, load
 from shoal.config.kinds import options_of
-from shoal.config.schema import BuiltInModelConfig, Custom, ModelConfig
+from shoal.config.sections.model import BuiltInModelConfig, ModelConfig
+from shoal.config.sections.values import Custom
 from shoal.errors import ConfigError
 from shoal.models.initialise import initialise
 from shoal.models.lenet import lenet
@@ -38,7 +39,7 @@ def build(config: ModelConfig, input_shape: tuple[int, ...], outputs: int, seed:
     `seed` for the call and restored afterwards, so the weights are reproducible; but they depend on the order of
     construction, and a part of such a model cannot be initialised alone.
 
-    >>> from shoal.config.schema import LenetConfig
+    >>> from shoal.config.sections.model import LenetConfig
     >>> net = build(LenetConfig(), (1, 28, 28), outputs=10, seed=0)
     >>> sum(param.numel() for param in net.parameters())
     51902

@@ -6,7 +6,8 @@ from typing import NoReturn
 import torch
 from torch import Tensor, nn
 
-from shoal.config.schema import Custom, LossConfig
+from shoal.config.sections.model import LossConfig
+from shoal.config.sections.values import Custom
 from shoal.errors import ConfigError, ShoalError
 from shoal.models.evaluation_mode import evaluation_mode
 from shoal.models.has_values import check_has_values
@@ -21,7 +22,7 @@ def check_fit(model: nn.Module, loss: LossConfig, inputs: Tensor, labels: Tensor
     that the largest label is checked. Cost: one forward pass in evaluation mode, which changes no batch statistics;
     the mode of every module is restored.
 
-    >>> from shoal.config.schema import CrossEntropyConfig
+    >>> from shoal.config.sections.model import CrossEntropyConfig
     >>> check_fit(nn.Linear(4, 5), CrossEntropyConfig(), torch.zeros(2, 4), torch.tensor([0, 9]))
     Traceback (most recent call last):
         ...

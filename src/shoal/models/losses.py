@@ -13,7 +13,8 @@ from torch.nn import functional as F
 
 from shoal.config.custom import calling, check_options, load
 from shoal.config.kinds import options_of
-from shoal.config.schema import Custom, LossConfig
+from shoal.config.sections.model import LossConfig
+from shoal.config.sections.values import Custom
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -60,7 +61,7 @@ def build_loss(config: LossConfig) -> Loss:
     A user's own loss is called as `function(outputs, labels, **options)` and must return the sum too; `check_fit`
     checks this.
 
-    >>> from shoal.config.schema import MseConfig
+    >>> from shoal.config.sections.model import MseConfig
     >>> build_loss(MseConfig())(torch.ones(4, 1), torch.zeros(4))
     tensor(4.)
     """

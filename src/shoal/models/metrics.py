@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from shoal.config.custom import calling, load
 from shoal.config.metrics import top_of
-from shoal.config.schema import Custom
+from shoal.config.sections.values import Custom
 from shoal.errors import ConfigError
 
 

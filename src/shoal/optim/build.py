@@ -6,7 +6,8 @@ from typing import Any
 import torch
 
 from shoal.config.kinds import options_of
-from shoal.config.schema import Custom, OptimizerConfig
+from shoal.config.sections.optimizer import OptimizerConfig
+from shoal.config.sections.values import Custom
 from shoal.optim.adam import Adam, AdamW
 from shoal.optim.custom import build_custom
 from shoal.optim.sgd import SGD
@@ -18,7 +19,7 @@ OPTIMIZERS: Mapping[str, type[SGD | Adam]] = {"gd": SGD, "sgd": SGD, "adam": Ada
 def build(config: OptimizerConfig, params: Iterable[Any]) -> torch.optim.Optimizer:
     """The optimizer of a configuration, over these parameters (or torch's parameter groups).
 
-    >>> from shoal.config.schema import AdamConfig
+    >>> from shoal.config.sections.optimizer import AdamConfig
     >>> weight = torch.zeros(3, requires_grad=True)
     >>> build(AdamConfig(lr=0.01), [weight]).param_groups[0]["lr"]
     0.01

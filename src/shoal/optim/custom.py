@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from shoal.config.custom import calling, check_options, load
-from shoal.config.schema import Custom
+from shoal.config.sections.values import Custom
 from shoal.errors import ConfigError
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from shoal.comm.group import Group, Work
 from shoal.comm.signature import DTYPES
-from shoal.config.schema import DpConfig
+from shoal.config.sections.sync import DpConfig
 from shoal.data.dataset import Batch
 from shoal.parallel.buckets.buffer_sync import BufferSync
 from shoal.parallel.buckets.plan import Memory

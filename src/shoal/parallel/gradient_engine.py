@@ -16,7 +16,8 @@ from shoal import models
 from shoal.autograd import batch_gradients as own
 from shoal.autograd import nn as layers
 from shoal.config.kinds import options_of
-from shoal.config.schema import Custom, LossConfig
+from shoal.config.sections.model import LossConfig
+from shoal.config.sections.values import Custom
 from shoal.data.dataset import Batch
 from shoal.errors import AutogradError
 from shoal.events.spans import SpanRecorder

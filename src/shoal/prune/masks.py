@@ -7,7 +7,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from shoal.config.schema import MovementConfig, WeightPruneConfig
+from shoal.config.sections.prune import MovementConfig, WeightPruneConfig
 from shoal.errors import CheckpointError
 from shoal.prune.weights import Masks, keep_best, keep_pattern, prunable
 

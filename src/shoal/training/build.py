@@ -14,8 +14,10 @@ from shoal.comm.mesh import Mesh
 from shoal.comm.traced import Traced
 from shoal.comm.tree_sums import tree_summed
 from shoal.config.checks.resources import check_resources
-from shoal.config.schema import Custom, RunConfig, WeightPruneConfig
+from shoal.config.schema import RunConfig
 from shoal.config.sections.exchange import check_real, compressions
+from shoal.config.sections.prune import WeightPruneConfig
+from shoal.config.sections.values import Custom
 from shoal.data.dataset import DataSet
 from shoal.data.load import load
 from shoal.errors import ConfigError

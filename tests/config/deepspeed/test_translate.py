@@ -8,7 +8,8 @@ import pytest
 from shoal.config.deepspeed.recipe import as_recipe, remark_lines
 from shoal.config.deepspeed.translate import read_ds_config, translate
 from shoal.config.read import from_tree, parse_toml
-from shoal.config.schema import AdamConfig, AdamWConfig, CosineConfig, SgdConfig, ZeroConfig
+from shoal.config.sections.optimizer import AdamConfig, AdamWConfig, CosineConfig, SgdConfig
+from shoal.config.sections.sync import ZeroConfig
 from shoal.errors import ConfigError
 
 FOLDER = Path(__file__).parent

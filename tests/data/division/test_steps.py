@@ -7,9 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.config.schema import (
+from shoal.config.sections.partition import (
     ContiguousConfig,
-    Custom,
     DirichletConfig,
     GlobalConfig,
     HashConfig,
@@ -19,6 +18,7 @@ from shoal.config.schema import (
     SpeedConfig,
     StratifiedConfig,
 )
+from shoal.config.sections.values import Custom
 from shoal.data.division.order import epoch_order
 from shoal.data.division.partition import divide
 from shoal.data.division.steps import Global, Parted, Sampled, build_division, turns

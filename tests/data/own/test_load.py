@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from shoal.config.read import read
-from shoal.config.schema import Custom
+from shoal.config.sections.values import Custom
 from shoal.data.load import load
 from shoal.errors import ConfigError, DataError
 from shoal.training.worker import run

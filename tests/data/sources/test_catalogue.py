@@ -1,6 +1,6 @@
 import torch
 
-from shoal.config.schema import DigitsConfig
+from shoal.config.sections.data import DigitsConfig
 from shoal.data import load
 from shoal.data.sources.catalogue import CATALOGUE
 from shoal.data.sources.files import find, verify

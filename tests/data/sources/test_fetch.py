@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from shoal.config.schema import Cifar10Config, MnistConfig
+from shoal.config.sections.data import Cifar10Config, MnistConfig
 from shoal.data.load import load
 from shoal.data.sources.fetch import fetch
 from shoal.data.sources.files import find, verify

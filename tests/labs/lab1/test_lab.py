@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 from reports import Listening, assert_judged, assert_whole, rows, text_of
 
-from shoal.config.schema import SyntheticConfig
+from shoal.config.sections.data import SyntheticConfig
 from shoal.errors import ConfigError
 from shoal.labs.frame import run_lab, run_plan
 from shoal.labs.lab1.lab import LAB, Lab1Settings

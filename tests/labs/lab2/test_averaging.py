@@ -3,7 +3,7 @@ import torch
 
 from shoal.comm.threads.group import run_threads
 from shoal.comm.traced import traced
-from shoal.config.schema import Custom
+from shoal.config.sections.values import Custom
 from shoal.labs.lab2.averaging import BRANCHES, CALLS
 from shoal.labs.lab2.branches import ALL, COURSE, MESSAGES, calls_of, exchange_of
 from shoal.parallel.exchange.contract import examine

@@ -2,7 +2,8 @@ import pytest
 from reports import Listening, assert_judged, assert_whole, rows, text_of
 
 from shoal.cli.main import main
-from shoal.config.schema import LinearConfig, SyntheticConfig
+from shoal.config.sections.data import SyntheticConfig
+from shoal.config.sections.model import LinearConfig
 from shoal.errors import WorkerError
 from shoal.labs.frame import run_plan
 from shoal.labs.lab2.branches import ALL

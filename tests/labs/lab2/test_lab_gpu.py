@@ -7,7 +7,7 @@ import torch
 from reports import Listening, rows, text_of
 from tests.labs.lab2.test_lab import TINY
 
-from shoal.config.schema import SyntheticConfig
+from shoal.config.sections.data import SyntheticConfig
 from shoal.labs.frame import run_plan
 from shoal.labs.lab2.claims import exact_on_uneven, mean_of_means_differs
 from shoal.labs.lab2.lab import LAB

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from shoal.config.conditions import shares_of
-from shoal.config.schema import MlpConfig, SyntheticConfig
+from shoal.config.sections.data import SyntheticConfig
+from shoal.config.sections.model import MlpConfig
 from shoal.data.division.order import shares_by_weight
 from shoal.labs.lab2.claims import exact_on_uneven, mean_of_means_differs
 from shoal.labs.lab2.measure import weight_differences

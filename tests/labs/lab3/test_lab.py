@@ -4,7 +4,8 @@ import pytest
 from reports import Listening, again_in_chinese, assert_judged, assert_whole, rows, text_of
 
 from shoal.cli.main import main
-from shoal.config.schema import MlpConfig, SyntheticConfig
+from shoal.config.sections.data import SyntheticConfig
+from shoal.config.sections.model import MlpConfig
 from shoal.labs.frame import run_plan
 from shoal.labs.lab3.lab import LAB
 from shoal.labs.lab3.plan import DIVISIONS, TIMED, Plan, Size

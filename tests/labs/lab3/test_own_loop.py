@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from shoal.config.schema import MlpConfig, SyntheticConfig
+from shoal.config.sections.data import SyntheticConfig
+from shoal.config.sections.model import MlpConfig
 from shoal.labs.lab3.order import differences_from_same_order
 from shoal.labs.lab3.own_loop import WAYS, train_own
 from shoal.labs.lab3.plan import DIVISIONS, QUICK, Plan

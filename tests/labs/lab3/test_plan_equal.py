@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from shoal.config.schema import LenetConfig, SyntheticConfig
+from shoal.config.sections.data import SyntheticConfig
+from shoal.config.sections.model import LenetConfig
 from shoal.labs.lab3.claims import global_equals_one
 from shoal.labs.lab3.plan import Plan, Size
 from shoal.labs.runs import Runs

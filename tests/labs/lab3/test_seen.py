@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from shoal.config.schema import SyntheticConfig
+from shoal.config.sections.data import SyntheticConfig
 from shoal.data.division import Global
 from shoal.data.load import load
 from shoal.errors import ConfigError

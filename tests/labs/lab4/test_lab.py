@@ -2,7 +2,7 @@ import pytest
 from reports import Listening, again_in_chinese, assert_judged, assert_whole, rows, text_of
 
 from shoal.cli.main import main
-from shoal.config.schema import DigitsConfig
+from shoal.config.sections.data import DigitsConfig
 from shoal.events.file import read_events
 from shoal.events.folder import RunFolder
 from shoal.events.steps import steps_of

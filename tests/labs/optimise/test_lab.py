@@ -6,7 +6,8 @@ from reports import Listening, again_in_chinese, assert_judged, assert_whole, ro
 
 from shoal.cli.main import main
 from shoal.config.read import read
-from shoal.config.schema import DigitsConfig, MlpConfig, TransformerConfig
+from shoal.config.sections.data import DigitsConfig
+from shoal.config.sections.model import MlpConfig, TransformerConfig
 from shoal.events.folder import RunFolder
 from shoal.labs.frame import run_plan
 from shoal.labs.optimise.compression import plan as compression

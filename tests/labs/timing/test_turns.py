@@ -2,16 +2,13 @@ from dataclasses import replace
 
 import pytest
 
-from shoal.config.schema import (
-    DdpConfig,
-    LaunchConfig,
-    MlpConfig,
-    NoSyncConfig,
-    RunConfig,
-    SgdConfig,
-    SyntheticConfig,
-    TrainConfig,
-)
+from shoal.config.schema import RunConfig
+from shoal.config.sections.data import SyntheticConfig
+from shoal.config.sections.launch import LaunchConfig
+from shoal.config.sections.model import MlpConfig
+from shoal.config.sections.optimizer import SgdConfig
+from shoal.config.sections.sync import DdpConfig, NoSyncConfig
+from shoal.config.sections.train import TrainConfig
 from shoal.errors import WorkerError
 from shoal.events.file import read_events
 from shoal.events.folder import RunFolder

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from shoal.comm.threads.group import run_threads
-from shoal.config.schema import CompressedConfig
+from shoal.config.sections.compression import CompressedConfig
 from shoal.parallel.buckets.bucket import Bucket
 from shoal.parallel.exchange.auto import FIRST_STEPS, Auto
 from shoal.parallel.exchange.compressed import Compressed

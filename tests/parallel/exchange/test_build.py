@@ -4,14 +4,9 @@ import pytest
 
 from shoal.comm.algorithms import ALGORITHMS, ring
 from shoal.config.read import read
-from shoal.config.schema import (
-    AllReduceConfig,
-    ByConfig,
-    CompressedConfig,
-    Custom,
-    RobustConfig,
-    StagesConfig,
-)
+from shoal.config.sections.compression import CompressedConfig
+from shoal.config.sections.exchange import AllReduceConfig, ByConfig, RobustConfig, StagesConfig
+from shoal.config.sections.values import Custom
 from shoal.errors import ConfigError
 from shoal.parallel.exchange.build import BUILDERS, build_exchange, check_exchange
 from shoal.parallel.exchange.linear import AllReduce, By

@@ -7,7 +7,7 @@ from shoal.codecs.build import CODECS, build_codec
 from shoal.codecs.codec import Form
 from shoal.comm.threads.group import ThreadGroup, run_threads
 from shoal.comm.traced import Traced
-from shoal.config.schema import CompressedConfig
+from shoal.config.sections.compression import CompressedConfig
 from shoal.errors import ConfigError
 from shoal.parallel.buckets.bucket import Bucket, Region
 from shoal.parallel.exchange.compressed import Compressed

@@ -7,7 +7,7 @@ from torch import nn
 from shoal.comm.algorithms import ring
 from shoal.comm.threads.group import run_threads
 from shoal.comm.traced import traced
-from shoal.config.schema import MagnitudeConfig
+from shoal.config.sections.prune import MagnitudeConfig
 from shoal.parallel.buckets.bucket import Bucket, Region
 from shoal.parallel.exchange.kept import KeptOnly
 from shoal.parallel.exchange.linear import AllReduce, By

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from shoal.comm.threads.group import ThreadGroup, run_threads
-from shoal.config.schema import Custom
+from shoal.config.sections.values import Custom
 from shoal.parallel.buckets.bucket import Bucket, Region
 from shoal.parallel.buckets.plan import Memory
 from shoal.parallel.buckets.reducer import Reducer, ReducerOptions

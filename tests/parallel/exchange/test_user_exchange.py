@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from shoal.comm.threads.group import ThreadGroup, run_threads
-from shoal.config.schema import Custom
+from shoal.config.sections.values import Custom
 from shoal.errors import ConfigError, MemberError
 from shoal.parallel.buckets.bucket import Bucket
 from shoal.parallel.exchange.user_exchange import load_user_exchange

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from shoal.cli.main import main
-from shoal.config.schema import DdpConfig, NaiveConfig
+from shoal.config.sections.sync import DdpConfig, NaiveConfig
 from shoal.parallel.piece import Piece
 from shoal.parallel.sync.contract import StrategySubject, examine_strategy, shares_of
 from shoal.parallel.sync.ddp import Ddp

@@ -9,7 +9,7 @@ from torch import nn
 
 from shoal.comm.threads.group import ThreadGroup, run_threads
 from shoal.comm.traced import traced
-from shoal.config.schema import DdpConfig
+from shoal.config.sections.sync import DdpConfig
 from shoal.errors import ConfigError, DivergedError, ShoalError
 from shoal.parallel.buckets.reducer import Reducer, ReducerOptions
 from shoal.parallel.exchange.linear import AllReduce

@@ -7,7 +7,8 @@ import pytest
 import torch
 from strategy_cases import copy_of, made, network, on_threads
 
-from shoal.config.schema import AdamConfig, DdpConfig, SgdConfig
+from shoal.config.sections.optimizer import AdamConfig, SgdConfig
+from shoal.config.sections.sync import DdpConfig
 from shoal.data.dataset import Batch
 from shoal.errors import DivergedError
 from shoal.parallel.piece import by_name

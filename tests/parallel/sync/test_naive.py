@@ -7,7 +7,8 @@ from torch import nn
 
 from shoal.comm.threads.group import run_threads
 from shoal.comm.traced import traced
-from shoal.config.schema import AdamConfig, NaiveConfig, SgdConfig
+from shoal.config.sections.optimizer import AdamConfig, SgdConfig
+from shoal.config.sections.sync import NaiveConfig
 from shoal.data.dataset import Batch
 from shoal.errors import ConfigError, MismatchError
 from shoal.parallel.strategy import Share

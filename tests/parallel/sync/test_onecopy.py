@@ -4,7 +4,8 @@ import pytest
 import torch
 from strategy_cases import OPTIMIZERS, STRATEGIES, made, on_threads, replica, share, share_of, train
 
-from shoal.config.schema import AdamConfig, OneCopyConfig
+from shoal.config.sections.optimizer import AdamConfig
+from shoal.config.sections.sync import OneCopyConfig
 from shoal.errors import ConfigError, DivergedError
 from shoal.parallel.sync.onecopy import OneCopySync
 

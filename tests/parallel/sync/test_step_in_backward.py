@@ -10,7 +10,9 @@ from torch.utils.checkpoint import checkpoint
 from shoal import optim
 from shoal.comm.alone import alone
 from shoal.comm.threads.group import run_threads
-from shoal.config.schema import AdamConfig, CrossEntropyConfig, DdpConfig
+from shoal.config.sections.model import CrossEntropyConfig
+from shoal.config.sections.optimizer import AdamConfig
+from shoal.config.sections.sync import DdpConfig
 from shoal.data.dataset import Batch
 from shoal.errors import ConfigError, DivergedError
 from shoal.events.spans import HostClock, SpanRecorder

@@ -6,7 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from shoal.config.schema import ChannelsConfig, Custom, MlpConfig, RunConfig
+from shoal.config.schema import RunConfig
+from shoal.config.sections.model import MlpConfig
+from shoal.config.sections.prune import ChannelsConfig
+from shoal.config.sections.values import Custom
 from shoal.errors import CheckpointError, ConfigError
 from shoal.models.mlp import mlp
 from shoal.prune.channels.choose import choose_channels

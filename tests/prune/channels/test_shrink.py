@@ -8,7 +8,7 @@ import torch
 from shrinking import networks
 from torch import nn
 
-from shoal.config.schema import ChannelsConfig
+from shoal.config.sections.prune import ChannelsConfig
 from shoal.errors import ConfigError
 from shoal.prune.channels.choose import choose_channels, fixed_parts
 from shoal.prune.channels.shrink import apply_masks, channel_masks, shrink

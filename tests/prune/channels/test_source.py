@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from shrinking import networks
 from torch import nn
 
-from shoal.config.schema import ChannelsConfig
+from shoal.config.sections.prune import ChannelsConfig
 from shoal.errors import ConfigError
 from shoal.prune.channels.choose import choose_channels
 from shoal.prune.channels.shrink import shrink

@@ -9,7 +9,7 @@ from shoal.comm.links.measure import LinkNotice, Measured
 from shoal.comm.links.shaped import Shaped
 from shoal.comm.threads.group import run_threads
 from shoal.config.conditions import Link
-from shoal.config.schema import LaunchConfig
+from shoal.config.sections.launch import LaunchConfig
 from shoal.errors import ConfigError
 from shoal.training.setup.links import link_event, report_link, with_links
 

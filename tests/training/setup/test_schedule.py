@@ -4,7 +4,8 @@ import sys
 
 import pytest
 
-from shoal.config.schema import ConstantConfig, CosineConfig, Custom, StepDecayConfig
+from shoal.config.sections.optimizer import ConstantConfig, CosineConfig, StepDecayConfig
+from shoal.config.sections.values import Custom
 from shoal.errors import ConfigError
 from shoal.training.setup.schedule import factor
 

@@ -7,7 +7,7 @@ from shoal.cli.text import bold, dim, wrapped
 from shoal.config.describe import Section, remarks, sections, takes_custom
 from shoal.config.flags import Flag
 from shoal.config.kinds import describe, without_none
-from shoal.config.schema import STRATEGIES
+from shoal.config.sections.sync import STRATEGIES
 from shoal.errors import ConfigError, unknown
 
 _LAYOUTS = dict.fromkeys(layout for layout, _ in STRATEGIES.values())

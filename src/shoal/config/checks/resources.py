@@ -5,16 +5,10 @@ import os
 from itertools import pairwise
 from pathlib import Path
 
-from shoal.config.schema import (
-    BuiltInDataConfig,
-    Custom,
-    DataConfig,
-    MlpConfig,
-    Resnet18Config,
-    RunConfig,
-    SyntheticConfig,
-    TransformerConfig,
-)
+from shoal.config.schema import RunConfig
+from shoal.config.sections.data import BuiltInDataConfig, DataConfig, SyntheticConfig
+from shoal.config.sections.model import MlpConfig, Resnet18Config, TransformerConfig
+from shoal.config.sections.values import Custom
 from shoal.errors import ConfigError
 
 PROCESS_BYTES = 64 * 2**20

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from shoal.config.custom import calling, load
 from shoal.config.kinds import ImportPath, check
-from shoal.config.schema import Custom
+from shoal.config.sections.values import Custom
 from shoal.data.division.label_partition import dirichlet_partition, label_partition, stratified_partition
 from shoal.data.division.order import shares_by_weight
 from shoal.data.division.parts import Parts, parts_of_owners, whole_sizes

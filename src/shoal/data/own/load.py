@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from shoal.config.custom import calling, check_options, load
-from shoal.config.schema import Custom
+from shoal.config.sections.values import Custom
 from shoal.data.dataset import DataSet, Split, Task
 from shoal.data.holdout import hold_out
 from shoal.data.own.files import read_path

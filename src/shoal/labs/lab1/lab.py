@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from shoal import data
 from shoal.config.read import from_tree
-from shoal.config.schema import BuiltInDataConfig
+from shoal.config.sections.data import BuiltInDataConfig
 from shoal.errors import ConfigError, unknown
 from shoal.labs.frame import LabSpec
 from shoal.labs.lab1 import document

@@ -3,15 +3,20 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from shoal.config import schema
+from shoal.config.schema import RunConfig
+from shoal.config.sections.data import BuiltInDataConfig
+from shoal.config.sections.model import LenetConfig, MlpConfig, ModelConfig
+from shoal.config.sections.optimizer import AdamConfig, GdConfig, OptimizerConfig, SgdConfig
+from shoal.config.sections.train import TrainConfig
+from shoal.config.sections.values import Custom
 from shoal.labs.runs import ONLY_AT_THE_END
 
 Name = Literal["gd", "sgd", "adam"]
 NAMES: tuple[Name, ...] = ("gd", "sgd", "adam")
-OPTIMIZERS: dict[Name, type[schema.GdConfig | schema.SgdConfig | schema.AdamConfig]] = {
-    "gd": schema.GdConfig,
-    "sgd": schema.SgdConfig,
-    "adam": schema.AdamConfig,
+OPTIMIZERS: dict[Name, type[GdConfig | SgdConfig | AdamConfig]] = {
+    "gd": GdConfig,
+    "sgd": SgdConfig,
+    "adam": AdamConfig,
 }
 
 RATES: dict[Name, tuple[float, ...]] = {
@@ -30,7 +35,7 @@ QUICK_RATES: dict[Name, tuple[float, ...]] = {
 STUDENTS = "shoal.labs.student.nodes.lab1:student_optimizer"
 """Builds the optimizer of a student's file, in a process that can import it."""
 BATCH_SIZE = 64
-QUICK_MODEL = schema.MlpConfig()
+QUICK_MODEL = MlpConfig()
 """Of a quick run. It leaves the plateau at the start sooner than convolutions do: few steps show a difference."""
 
 
@@ -66,11 +71,11 @@ QUICK_SAMPLES = 1000
 class Plan:
     """The whole experiment."""
 
-    data: schema.BuiltInDataConfig
+    data: BuiltInDataConfig
     size: Size
     first_seed: int = 0
     quick: bool = False
-    model: schema.ModelConfig = field(default_factory=schema.LenetConfig)
+    model: ModelConfig = field(default_factory=LenetConfig)
     device: Literal["auto", "cpu", "cuda"] = "auto"
     code: str = ""
     """The fingerprint of a student's code, whose optimizers are then used; empty: ours."""
@@ -92,29 +97,27 @@ class Plan:
         """Passes of a candidate's run: the same part of the final ones for every optimizer."""
         return max(1, self.passes(name) // self.size.sweep_part)
 
-    def optimizer(self, name: Name, rate: float) -> schema.OptimizerConfig:
+    def optimizer(self, name: Name, rate: float) -> OptimizerConfig:
         """An optimizer as the settings of a run name it."""
         if self.code:
-            return schema.Custom(STUDENTS, (("rule", name), ("lr", rate), ("code", self.code)))
+            return Custom(STUDENTS, (("rule", name), ("lr", rate), ("code", self.code)))
         # The readable step, so that the code which the report shows is the code that ran.
         return OPTIMIZERS[name](lr=rate, fast=False)
 
-    def config(self, name: Name, rate: float, seed: int, passes: int, test: bool) -> schema.RunConfig:
+    def config(self, name: Name, rate: float, seed: int, passes: int, test: bool) -> RunConfig:
         """One run of the experiment; `test` says whether it may read the test set."""
-        return schema.RunConfig(
+        return RunConfig(
             seed=seed,
             device=self.device,
             data=self.data,
             model=self.model,
             optimizer=self.optimizer(name, rate),
-            train=schema.TrainConfig(
-                epochs=passes, batch_size="all" if name == "gd" else BATCH_SIZE, test=test
-            ),
+            train=TrainConfig(epochs=passes, batch_size="all" if name == "gd" else BATCH_SIZE, test=test),
             checkpoint=ONLY_AT_THE_END,
         )
 
 
-def plan_for(data: schema.BuiltInDataConfig, quick: bool, first_seed: int) -> Plan:
+def plan_for(data: BuiltInDataConfig, quick: bool, first_seed: int) -> Plan:
     """The plan for one of the lab's data sets."""
     if quick:
         return Plan(data, QUICK, first_seed, quick, QUICK_MODEL)

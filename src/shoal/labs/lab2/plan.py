@@ -18,8 +18,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from shoal.config import schema
-from shoal.config.sections.sync import Combine
+from shoal.config.schema import RunConfig
+from shoal.config.sections.data import DataConfig, DigitsConfig
+from shoal.config.sections.exchange import AllReduceConfig, ExchangeConfig, RobustConfig, StagesConfig
+from shoal.config.sections.launch import LaunchConfig
+from shoal.config.sections.model import LenetConfig, MlpConfig, ModelConfig
+from shoal.config.sections.optimizer import AdamConfig, OptimizerConfig, SgdConfig
+from shoal.config.sections.sync import Combine, NaiveConfig, NoSyncConfig
+from shoal.config.sections.train import TrainConfig
 from shoal.labs.lab2.branches import ALL, COURSE, exchange_of
 from shoal.labs.plans import at_least_two, in_parts, seeds_from
 from shoal.labs.rotation import Rotation
@@ -31,11 +37,11 @@ RATE, MOMENTUM = 0.01, 0.9
 ADAM_RATE = 2e-3
 
 
-def _sgd(rate: float) -> schema.SgdConfig:
-    return schema.SgdConfig(lr=rate, momentum=MOMENTUM)
+def _sgd(rate: float) -> SgdConfig:
+    return SgdConfig(lr=rate, momentum=MOMENTUM)
 
 
-SGD, ADAM = _sgd(RATE), schema.AdamConfig(lr=ADAM_RATE)
+SGD, ADAM = _sgd(RATE), AdamConfig(lr=ADAM_RATE)
 SLOWDOWN, SHARE = 3, 0.8
 """The slow worker computes this many times as long; the overloaded one has this part of the batch."""
 SLOW = 1
@@ -48,11 +54,11 @@ CONDITIONS: dict[str, Mapping[str, Any]] = {
     "link": {"link": (LINK,)},
 }
 """No bottleneck, or one of each kind."""
-RULES: dict[str, schema.ExchangeConfig] = {
-    "mean": schema.AllReduceConfig(),
-    "median": schema.RobustConfig(rule="median"),
-    "trimmed_mean": schema.RobustConfig(rule="trimmed_mean"),
-    "krum": schema.RobustConfig(rule="krum"),
+RULES: dict[str, ExchangeConfig] = {
+    "mean": AllReduceConfig(),
+    "median": RobustConfig(rule="median"),
+    "trimmed_mean": RobustConfig(rule="trimmed_mean"),
+    "krum": RobustConfig(rule="krum"),
 }
 COMBINE_STAGES = ("0=sum", "0.5=mean")
 """The sum takes long steps while the loss falls fast; the mean takes short ones at the end."""
@@ -108,9 +114,9 @@ class Plan:
     size: Size
     first_seed: int = 0
     quick: bool = False
-    data: schema.DataConfig = field(default_factory=schema.DigitsConfig)
-    model: schema.ModelConfig = field(default_factory=schema.LenetConfig)
-    dense_model: schema.ModelConfig = field(default_factory=schema.MlpConfig)
+    data: DataConfig = field(default_factory=DigitsConfig)
+    model: ModelConfig = field(default_factory=LenetConfig)
+    dense_model: ModelConfig = field(default_factory=MlpConfig)
     """Of equal-*, learn-* and fault-*. Convolutions stay on a plateau for tens of steps, and seeds then differ more
     than aggregations do; and those of a GPU round so coarsely that ten steps amplify it to more than rounding."""
     device: Literal["cpu", "cuda"] = "cpu"
@@ -125,7 +131,7 @@ class Plan:
         """The seeds of repeated runs; runs that are not repeated have the first."""
         return seeds_from(self.first_seed, self.size.seeds)
 
-    def runs(self) -> dict[str, schema.RunConfig]:
+    def runs(self) -> dict[str, RunConfig]:
         """Every run by name, in the order in which they are trained."""
         return {**self._timed(), **self._equal(), **self._learn(), **self._fault()}
 
@@ -157,9 +163,9 @@ class Plan:
         """The seeds of an aggregation; `sgd-scaled` is shown, and nothing is compared with it."""
         return self.seeds[:1] if way == "sgd-scaled" else self.seeds
 
-    def turns(self) -> dict[str, schema.RunConfig]:
+    def turns(self) -> dict[str, RunConfig]:
         """The runs that take turns, by name."""
-        steps, exchange = self.size.turn_steps, schema.AllReduceConfig()
+        steps, exchange = self.size.turn_steps, AllReduceConfig()
         even, compute = (self._traced(condition, steps, exchange) for condition in ("even", "compute"))
         balanced = _with(compute, train={"balance": True})
         # Its steps are long, and as many as for balancing are not needed.
@@ -169,7 +175,7 @@ class Plan:
 
     # ── runs whose times are used ──
 
-    def _timed(self) -> dict[str, schema.RunConfig]:
+    def _timed(self) -> dict[str, RunConfig]:
         rotations = {condition: self.rotation(condition) for condition in CONDITIONS}
         runs = {
             f"rotate-{condition}": self._traced(condition, len(rotation.names), rotation.stages(exchange_of))
@@ -181,14 +187,12 @@ class Plan:
                 condition, len(rotation.names), rotation.stages(exchange_of)
             )
         for condition in CONDITIONS:
-            runs[f"pace-{condition}"] = self._traced(
-                condition, self.size.pace_steps, schema.AllReduceConfig()
-            )
+            runs[f"pace-{condition}"] = self._traced(condition, self.size.pace_steps, AllReduceConfig())
         runs["pace-compute-balanced"] = _with(runs["pace-compute"], train={"balance": True})
         runs["pace-link-stages"] = replace(runs["pace-link"], exchange=link_stages())
         return runs
 
-    def _traced(self, condition: str, steps: int, exchange: schema.ExchangeConfig) -> schema.RunConfig:
+    def _traced(self, condition: str, steps: int, exchange: ExchangeConfig) -> RunConfig:
         # A link carries messages through shared memory, where their own time hardly adds to the wire's.
         group = "auto" if condition == "link" else "gloo"
         config = self._run(steps, launcher=self.timed_by, group=group, **CONDITIONS[condition])
@@ -197,10 +201,10 @@ class Plan:
 
     # ── runs whose results are used ──
 
-    def _equal(self) -> dict[str, schema.RunConfig]:
+    def _equal(self) -> dict[str, RunConfig]:
         """The same first steps by ways that are equal, or that are often taken for equal."""
         steps, scaled = self.size.equal_steps, _sgd(RATE / self.workers)
-        single = replace(self._run(steps, workers=1), sync=schema.NoSyncConfig())
+        single = replace(self._run(steps, workers=1), sync=NoSyncConfig())
         exact = in_parts(self._run(steps), self.workers)
         uneven = {
             combine: in_parts(self._run(steps, SGD, combine, **CONDITIONS["batch"]), self.uneven_parts)
@@ -223,7 +227,7 @@ class Plan:
             for name, config in runs.items()
         }
 
-    def _learn(self) -> dict[str, schema.RunConfig]:
+    def _learn(self) -> dict[str, RunConfig]:
         """The same training with every aggregation, repeated."""
         steps, scaled = self.size.learn_steps, _sgd(RATE / self.workers)
         once = {
@@ -242,9 +246,9 @@ class Plan:
             for seed in self.learn_seeds(name)
         }
 
-    def _fault(self) -> dict[str, schema.RunConfig]:
+    def _fault(self) -> dict[str, RunConfig]:
         """Every rule with a faulty worker of every kind."""
-        runs: dict[str, schema.RunConfig] = {}
+        runs: dict[str, RunConfig] = {}
         for rule, exchange in RULES.items():
             for fault in FAULTS:
                 faulty = () if fault == "none" else (f"rank={SLOW},gradient={fault}",)
@@ -257,34 +261,34 @@ class Plan:
     def _run(
         self,
         steps: int,
-        optimizer: schema.OptimizerConfig = SGD,
+        optimizer: OptimizerConfig = SGD,
         combine: Combine = "exact",
         aggregate: Literal["gradients", "parameters"] = "gradients",
         **launch: Any,
-    ) -> schema.RunConfig:
+    ) -> RunConfig:
         """A run by threads unless `launch` says otherwise."""
-        return schema.RunConfig(
+        return RunConfig(
             seed=self.first_seed,
             device=self.device,
             threads=1,
             data=self.data,
             model=self.model,
             optimizer=optimizer,
-            sync=schema.NaiveConfig(aggregate=aggregate, combine=combine),
-            launch=replace(schema.LaunchConfig(workers=self.workers, launcher="threads"), **launch),
-            train=schema.TrainConfig(epochs=NEVER, steps=steps, batch_size=BATCH_SIZE),
+            sync=NaiveConfig(aggregate=aggregate, combine=combine),
+            launch=replace(LaunchConfig(workers=self.workers, launcher="threads"), **launch),
+            train=TrainConfig(epochs=NEVER, steps=steps, batch_size=BATCH_SIZE),
             checkpoint=ONLY_AT_THE_END,
         )
 
 
-def equal_stages() -> schema.StagesConfig:
+def equal_stages() -> StagesConfig:
     """Three exchanges of the same sum, one after the other."""
-    return schema.StagesConfig(plan=("0=all_reduce", "0.34=by:ring", "0.67=by:central"))
+    return StagesConfig(plan=("0=all_reduce", "0.34=by:ring", "0.67=by:central"))
 
 
-def link_stages() -> schema.StagesConfig:
+def link_stages() -> StagesConfig:
     """Behind a slow link: first through one worker, then around the ring."""
-    return schema.StagesConfig(plan=(f"0={exchange_of('gather_broadcast')}", "0.5=by:ring"))
+    return StagesConfig(plan=(f"0={exchange_of('gather_broadcast')}", "0.5=by:ring"))
 
 
 def plan_for(workers: int, quick: bool, first_seed: int) -> Plan:
@@ -292,7 +296,7 @@ def plan_for(workers: int, quick: bool, first_seed: int) -> Plan:
     return Plan(workers, QUICK if quick else FULL, first_seed, quick)
 
 
-def _with(config: schema.RunConfig, **sections: Mapping[str, Any]) -> schema.RunConfig:
+def _with(config: RunConfig, **sections: Mapping[str, Any]) -> RunConfig:
     """A config with some fields of its sections changed."""
     return replace(
         config,

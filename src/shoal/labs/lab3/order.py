@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from shoal import models
 from shoal.comm.group import Group
-from shoal.config.schema import MlpConfig, RunConfig
+from shoal.config.schema import RunConfig
+from shoal.config.sections.model import MlpConfig
 from shoal.data.dataset import DataSet
 from shoal.data.division import Division, Global, build_division
 from shoal.data.load import load

@@ -17,7 +17,25 @@ from typing import Literal
 
 import torch
 
-from shoal.config import schema
+from shoal.config.schema import RunConfig
+from shoal.config.sections.data import DataConfig, DigitsConfig
+from shoal.config.sections.launch import LaunchConfig
+from shoal.config.sections.model import LenetConfig, ModelConfig
+from shoal.config.sections.optimizer import AdamConfig, OptimizerConfig, SgdConfig
+from shoal.config.sections.partition import (
+    ContiguousConfig,
+    DirichletConfig,
+    GlobalConfig,
+    HashConfig,
+    LabelConfig,
+    PartitionConfig,
+    RandomConfig,
+    SamplingConfig,
+    SpeedConfig,
+    StratifiedConfig,
+)
+from shoal.config.sections.sync import DdpConfig, NoSyncConfig
+from shoal.config.sections.train import TrainConfig
 from shoal.errors import ConfigError
 from shoal.labs.plans import in_parts, seeds_from
 from shoal.labs.runs import NEVER, ONLY_AT_THE_END
@@ -32,17 +50,17 @@ SLOW, SLOWDOWN = 1, 2
 """The rank of the slow worker, and how many times as long it computes."""
 MOST_WORKERS = 10
 """The number of labels: one of the divisions gives each label to one worker."""
-DIVISIONS: Mapping[str, schema.PartitionConfig] = {
-    "global": schema.GlobalConfig(),
-    "random": schema.RandomConfig(),
-    "sampling": schema.SamplingConfig(),
-    "stratified": schema.StratifiedConfig(),
-    "contiguous": schema.ContiguousConfig(),
-    "hash": schema.HashConfig(),
-    "speed": schema.SpeedConfig(),
-    "dirichlet-1": schema.DirichletConfig(alpha=1.0),
-    "dirichlet-0.1": schema.DirichletConfig(alpha=0.1),
-    "label": schema.LabelConfig(),
+DIVISIONS: Mapping[str, PartitionConfig] = {
+    "global": GlobalConfig(),
+    "random": RandomConfig(),
+    "sampling": SamplingConfig(),
+    "stratified": StratifiedConfig(),
+    "contiguous": ContiguousConfig(),
+    "hash": HashConfig(),
+    "speed": SpeedConfig(),
+    "dirichlet-1": DirichletConfig(alpha=1.0),
+    "dirichlet-0.1": DirichletConfig(alpha=0.1),
+    "label": LabelConfig(),
 }
 ALIKE = ("global", "random", "sampling", "stratified", "contiguous", "hash", "speed")
 """Each worker's labels have, up to chance, the proportions of the whole set."""
@@ -58,12 +76,10 @@ PARTITIONS = tuple(name for name in DIVISIONS if name not in ("global", "samplin
 """Every sample has an owner."""
 
 
-def partition_of(division: str, workers: int) -> schema.PartitionConfig:
+def partition_of(division: str, workers: int) -> PartitionConfig:
     """The setting of a division; parts by speed need the speed of every worker."""
     if division == "speed":
-        return schema.SpeedConfig(
-            speeds=tuple(1.0 if rank == SLOW else float(SLOWDOWN) for rank in range(workers))
-        )
+        return SpeedConfig(speeds=tuple(1.0 if rank == SLOW else float(SLOWDOWN) for rank in range(workers)))
     return DIVISIONS[division]
 
 
@@ -90,7 +106,7 @@ FULL = Size(epochs=6, seeds=10, few_seeds=3, rounds=41, few_rounds=31, timed_ste
 QUICK = Size(
     epochs=6, seeds=10, few_seeds=1, rounds=31, few_rounds=23, timed_steps=12, equal_steps=10, most=2
 )
-DATA = schema.DigitsConfig(samples=1800, validation=1 / 3)
+DATA = DigitsConfig(samples=1800, validation=1 / 3)
 
 
 @dataclass(frozen=True)
@@ -101,8 +117,8 @@ class Plan:
     size: Size
     first_seed: int = 0
     quick: bool = False
-    data: schema.DataConfig = field(default_factory=lambda: DATA)
-    model: schema.ModelConfig = field(default_factory=schema.LenetConfig)
+    data: DataConfig = field(default_factory=lambda: DATA)
+    model: ModelConfig = field(default_factory=LenetConfig)
     device: Literal["cpu", "cuda"] = "cpu"
     timed_launcher: Literal["processes", "threads"] = "processes"
     """Threads share one interpreter, so their times mean little."""
@@ -145,24 +161,24 @@ class Plan:
         """The largest number of workers that still has a core for each; the smallest number where there is none."""
         return max((w for w in self.workers if w <= self.cores), default=min(self.workers))
 
-    def runs(self) -> dict[str, schema.RunConfig]:
+    def runs(self) -> dict[str, RunConfig]:
         """Every run by name, in the order in which they are trained."""
         runs = {**self._single(), **self._equal()}
         for workers in self.workers:
             runs |= self._divided(workers)
         return runs
 
-    def own(self, workers: int, seed: int) -> schema.RunConfig:
+    def own(self, workers: int, seed: int) -> RunConfig:
         """The settings of a run by the lab's own loop."""
         return self._run(seed, workers)
 
-    def _single(self) -> dict[str, schema.RunConfig]:
+    def _single(self) -> dict[str, RunConfig]:
         return {f"single-seed{seed}": self._alone(seed) for seed in self.seeds}
 
-    def _alone(self, seed: int, threads: int = 1) -> schema.RunConfig:
-        return replace(self._run(seed), sync=schema.NoSyncConfig(), threads=threads)
+    def _alone(self, seed: int, threads: int = 1) -> RunConfig:
+        return replace(self._run(seed), sync=NoSyncConfig(), threads=threads)
 
-    def _divided(self, workers: int) -> dict[str, schema.RunConfig]:
+    def _divided(self, workers: int) -> dict[str, RunConfig]:
         return {
             run_name(division, workers, seed): replace(
                 self._run(seed, workers), partition=partition_of(division, workers)
@@ -175,14 +191,14 @@ class Plan:
         """The rounds in which runs with this number of workers take turns."""
         return self.size.rounds if workers == self.fitting else self.size.few_rounds
 
-    def timed(self, workers: int) -> dict[str, schema.RunConfig]:
+    def timed(self, workers: int) -> dict[str, RunConfig]:
         """The runs that take turns with this number of workers: divisions, and one process."""
         plain = self._run(self.first_seed, workers)
         divided = {
             name: self._timed(replace(plain, partition=partition_of(name, workers)), slow=name == "speed")
             for name in TIMED
         }
-        divided[SLOW_RANDOM] = self._timed(replace(plain, partition=schema.RandomConfig()), slow=True)
+        divided[SLOW_RANDOM] = self._timed(replace(plain, partition=RandomConfig()), slow=True)
         alone = {
             ONE_CORE: self._alone(self.first_seed),
             ALL_CORES: self._alone(self.first_seed, self.cores),
@@ -192,7 +208,7 @@ class Plan:
             for name, config in {**divided, **alone}.items()
         }
 
-    def _timed(self, config: schema.RunConfig, slow: bool) -> schema.RunConfig:
+    def _timed(self, config: RunConfig, slow: bool) -> RunConfig:
         """The same run by processes that share all cores, with its times recorded."""
         bottleneck = (f"rank={SLOW},slowdown={SLOWDOWN}",) if slow else ()
         return replace(
@@ -202,15 +218,15 @@ class Plan:
             output=replace(config.output, trace=True),
         )
 
-    def equal(self, workers: int) -> tuple[schema.RunConfig, schema.RunConfig]:
+    def equal(self, workers: int) -> tuple[RunConfig, RunConfig]:
         """The same first steps on one machine, and with every step divided among the workers."""
-        sgd = schema.SgdConfig(lr=EQUAL_RATE)
+        sgd = SgdConfig(lr=EQUAL_RATE)
         together = _shortened(self._run(self.first_seed, workers, sgd), self.size.equal_steps)
         alone = replace(self._alone(self.first_seed), optimizer=sgd, train=together.train)
         return in_parts(alone, workers), in_parts(together, workers)
 
-    def _equal(self) -> dict[str, schema.RunConfig]:
-        runs: dict[str, schema.RunConfig] = {}
+    def _equal(self) -> dict[str, RunConfig]:
+        runs: dict[str, RunConfig] = {}
         for workers in self.workers:
             runs[self.equal_single(workers)], runs[f"equal-global-{workers}w"] = self.equal(workers)
         return runs
@@ -219,24 +235,22 @@ class Plan:
         """The name of the run on one machine with which that of these workers is compared."""
         return "equal-single" if self.device == "cpu" else f"equal-single-{workers}-parts"
 
-    def _run(
-        self, seed: int, workers: int = 1, optimizer: schema.OptimizerConfig | None = None
-    ) -> schema.RunConfig:
-        return schema.RunConfig(
+    def _run(self, seed: int, workers: int = 1, optimizer: OptimizerConfig | None = None) -> RunConfig:
+        return RunConfig(
             seed=seed,
             device=self.device,
             threads=1,
             data=self.data,
             model=self.model,
-            optimizer=optimizer or schema.AdamConfig(lr=RATE),
-            sync=schema.DdpConfig(),
-            launch=schema.LaunchConfig(workers=workers, launcher="threads"),
-            train=schema.TrainConfig(epochs=self.size.epochs, batch_size=BATCH_SIZE),
+            optimizer=optimizer or AdamConfig(lr=RATE),
+            sync=DdpConfig(),
+            launch=LaunchConfig(workers=workers, launcher="threads"),
+            train=TrainConfig(epochs=self.size.epochs, batch_size=BATCH_SIZE),
             checkpoint=ONLY_AT_THE_END,
         )
 
 
-def _shortened(config: schema.RunConfig, steps: int) -> schema.RunConfig:
+def _shortened(config: RunConfig, steps: int) -> RunConfig:
     """A run of which only the times are used."""
     return replace(config, train=replace(config.train, epochs=NEVER, steps=steps, test=False))
 

@@ -15,7 +15,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from shoal.config import schema
+from shoal.config.schema import RunConfig
+from shoal.config.sections.data import DataConfig, DigitsConfig
+from shoal.config.sections.launch import LaunchConfig
+from shoal.config.sections.layout import PipelineConfig
+from shoal.config.sections.model import LenetConfig
+from shoal.config.sections.optimizer import SgdConfig
+from shoal.config.sections.sync import NoSyncConfig, RpcConfig
+from shoal.config.sections.train import OutputConfig, TrainConfig
 from shoal.errors import ConfigError
 from shoal.labs.runs import NEVER, ONLY_AT_THE_END
 from shoal.launch.cores import threads_per_worker
@@ -55,8 +62,8 @@ FULL = Size(
 QUICK = Size(
     epochs=4, timed_epochs=1, rounds=19, rpc_rounds=7, round_steps=10, microbatches=(1, 2, 4, 8), most=2
 )
-FULL_DATA = schema.DigitsConfig(samples=2400, validation=1 / 6)
-QUICK_DATA = schema.DigitsConfig(samples=1200, validation=1 / 6)
+FULL_DATA = DigitsConfig(samples=2400, validation=1 / 6)
+QUICK_DATA = DigitsConfig(samples=1200, validation=1 / 6)
 
 
 @dataclass(frozen=True)
@@ -67,7 +74,7 @@ class Plan:
     size: Size
     seed: int = 0
     quick: bool = False
-    data: schema.DataConfig = field(default_factory=lambda: FULL_DATA)
+    data: DataConfig = field(default_factory=lambda: FULL_DATA)
     launcher: Literal["processes", "threads"] = "processes"
     """Of all runs but those over RPC. Threads share one interpreter, so their times mean little."""
 
@@ -109,9 +116,9 @@ class Plan:
         """The number of stages of a pipeline."""
         return 2 if run.startswith("cut-") else self.workers
 
-    def runs(self) -> dict[str, schema.RunConfig]:
+    def runs(self) -> dict[str, RunConfig]:
         """Every run by name, in the order in which they are trained."""
-        runs = {"single": self._run(1, sync=schema.NoSyncConfig())}
+        runs = {"single": self._run(1, sync=NoSyncConfig())}
         for name, microbatches in (("rpc", 1), (f"rpc-{MICROBATCHES}", MICROBATCHES)):
             runs[name] = self._rpc(microbatches)
         for name in SCHEDULES:
@@ -125,7 +132,7 @@ class Plan:
             timed[name] = self._pipeline(2, "1f1b", cut=(layer,))
         return {**runs, **{name: self._only_timed(config) for name, config in timed.items()}}
 
-    def contests(self) -> dict[str, dict[str, schema.RunConfig]]:
+    def contests(self) -> dict[str, dict[str, RunConfig]]:
         """The runs that take turns, by what they are: the same workers make all of one contest."""
         runs = self.runs()
         pipelines = [name for name in runs if runs[name].mesh == f"pipeline={self.workers}"]
@@ -141,46 +148,44 @@ class Plan:
         """The rounds of a contest."""
         return self.size.rpc_rounds if contest == "rpc" else self.size.rounds
 
-    def _round(self, config: schema.RunConfig) -> schema.RunConfig:
+    def _round(self, config: RunConfig) -> RunConfig:
         train = replace(config.train, epochs=NEVER, steps=self.size.round_steps, test=False)
         return replace(config, train=train, checkpoint=ONLY_AT_THE_END)
 
-    def _rpc(self, microbatches: int) -> schema.RunConfig:
+    def _rpc(self, microbatches: int) -> RunConfig:
         cut = ",".join(STAGES[self.rpc_stages])
         # Torch has one RPC agent in each process.
-        launch = schema.LaunchConfig(workers=self.workers, launcher="processes")
-        return self._run(
-            self.workers, sync=schema.RpcConfig(microbatches=microbatches, cut=cut), launch=launch
-        )
+        launch = LaunchConfig(workers=self.workers, launcher="processes")
+        return self._run(self.workers, sync=RpcConfig(microbatches=microbatches, cut=cut), launch=launch)
 
     def _pipeline(
         self, stages: int, schedule: str, microbatches: int = MICROBATCHES, cut: tuple[str, ...] = ()
-    ) -> schema.RunConfig:
-        pipeline = schema.PipelineConfig(
+    ) -> RunConfig:
+        pipeline = PipelineConfig(
             schedule=schedule,  # pyright: ignore[reportArgumentType]
             microbatches=microbatches,
             cut=cut or STAGES[stages],
         )
         return self._run(stages, mesh=f"pipeline={stages}", pipeline=pipeline)
 
-    def _only_timed(self, config: schema.RunConfig) -> schema.RunConfig:
+    def _only_timed(self, config: RunConfig) -> RunConfig:
         return replace(config, train=replace(config.train, epochs=self.size.timed_epochs, test=False))
 
-    def _run(self, workers: int, **division: Any) -> schema.RunConfig:
+    def _run(self, workers: int, **division: Any) -> RunConfig:
         """The same training, divided in this way."""
         settings: dict[str, Any] = {
             "seed": self.seed,
             "device": "cpu",
             "threads": 1,
             "data": self.data,
-            "model": schema.LenetConfig(),
-            "optimizer": schema.SgdConfig(lr=RATE, momentum=MOMENTUM),
-            "launch": schema.LaunchConfig(workers=workers, launcher=self.launcher),
-            "train": schema.TrainConfig(epochs=self.size.epochs, batch_size=BATCH_SIZE),
+            "model": LenetConfig(),
+            "optimizer": SgdConfig(lr=RATE, momentum=MOMENTUM),
+            "launch": LaunchConfig(workers=workers, launcher=self.launcher),
+            "train": TrainConfig(epochs=self.size.epochs, batch_size=BATCH_SIZE),
             "checkpoint": replace(ONLY_AT_THE_END, first_step=True),
-            "output": schema.OutputConfig(trace=True),
+            "output": OutputConfig(trace=True),
         }
-        return schema.RunConfig(**{**settings, **division})
+        return RunConfig(**{**settings, **division})
 
 
 def plan_for(workers: int, quick: bool, seed: int) -> Plan:

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from shoal import data, models
-from shoal.config.schema import DigitsConfig, LenetConfig
+from shoal.config.sections.data import DigitsConfig
+from shoal.config.sections.model import LenetConfig
 from shoal.data.dataset import DataSet
 
 BATCH = 64

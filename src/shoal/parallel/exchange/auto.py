@@ -8,7 +8,7 @@ from torch import Tensor
 
 from shoal.comm.group import BUSY_S, Group, Work
 from shoal.comm.reduction import Op
-from shoal.config.schema import CompressedConfig
+from shoal.config.sections.compression import CompressedConfig
 from shoal.errors import ConfigError
 from shoal.parallel.buckets.bucket import Bucket
 from shoal.parallel.exchange.choice import Candidate, Choice

@@ -4,7 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 from shoal.comm.algorithms import ALGORITHMS
-from shoal.config.schema import ByConfig, CompressedConfig, Custom, ExchangeConfig, RobustConfig, StagesConfig
+from shoal.config.sections.compression import CompressedConfig
+from shoal.config.sections.exchange import ByConfig, ExchangeConfig, RobustConfig, StagesConfig
+from shoal.config.sections.values import Custom
 from shoal.parallel.exchange.auto import Auto
 from shoal.parallel.exchange.compressed import Compressed
 from shoal.parallel.exchange.exchange import Exchange

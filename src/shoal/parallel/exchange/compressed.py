@@ -11,8 +11,7 @@ from torch import Tensor
 from shoal.codecs.build import build_codec
 from shoal.codecs.codec import Codec, Form, Linear, Payload, seed_of
 from shoal.comm.group import Group, Work
-from shoal.config.schema import CompressedConfig
-from shoal.config.sections.compression import Encoding
+from shoal.config.sections.compression import CompressedConfig, Encoding
 from shoal.errors import ConfigError
 from shoal.events.spans import SpanRecorder
 from shoal.parallel.buckets.bucket import Bucket

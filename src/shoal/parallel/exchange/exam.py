@@ -13,7 +13,8 @@ from torch import Tensor
 from shoal.comm.group import Group, Work
 from shoal.comm.threads.frames import frames_of
 from shoal.comm.threads.group import ThreadGroup
-from shoal.config.schema import CompressedConfig, ExchangeConfig, RobustConfig, StagesConfig
+from shoal.config.sections.compression import CompressedConfig
+from shoal.config.sections.exchange import ExchangeConfig, RobustConfig, StagesConfig
 from shoal.errors import ConfigError, MemberError
 from shoal.parallel.buckets.bucket import Bucket
 from shoal.parallel.exchange.build import build_exchange, check_exchange

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from shoal.comm.group import Group, Work
 from shoal.config.custom import calling, check_options, load
-from shoal.config.schema import Custom
+from shoal.config.sections.values import Custom
 from shoal.errors import ConfigError, ShoalError
 from shoal.parallel.buckets.bucket import Bucket
 from shoal.parallel.exchange.exchange import Done, Exchange

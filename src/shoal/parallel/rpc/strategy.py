@@ -23,7 +23,7 @@ from shoal.comm.blocking import BlockingThread
 from shoal.comm.group import BUSY_S
 from shoal.comm.liveness.patience import LOOK_EVERY_S
 from shoal.comm.rendezvous.store import connect, listen, serve
-from shoal.config.schema import RpcConfig
+from shoal.config.sections.sync import RpcConfig
 from shoal.data.dataset import Batch
 from shoal.errors import MemberError, ShoalError
 from shoal.parallel.guard import ROW

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from shoal import optim
 from shoal.comm.alone import alone
 from shoal.comm.group import Group
-from shoal.config.schema import AdamConfig, CrossEntropyConfig, OptimizerConfig, SgdConfig
+from shoal.config.sections.model import CrossEntropyConfig
+from shoal.config.sections.optimizer import AdamConfig, OptimizerConfig, SgdConfig
 from shoal.data.dataset import Batch
 from shoal.events.spans import HostClock, SpanRecorder
 from shoal.models import build_loss

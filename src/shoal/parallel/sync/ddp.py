@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import final
 
 from shoal.comm.group import Work
-from shoal.config.schema import DdpConfig
+from shoal.config.sections.sync import DdpConfig
 from shoal.parallel.buckets.bucket import Bucket
 from shoal.parallel.buckets.buffer_sync import BufferSync, buffers_of
 from shoal.parallel.buckets.plan import MIB

@@ -8,8 +8,7 @@ from typing import final
 
 from torch import Tensor
 
-from shoal.config.schema import NaiveConfig
-from shoal.config.sections.sync import Combine
+from shoal.config.sections.sync import Combine, NaiveConfig
 from shoal.parallel.buckets.bucket import Bucket
 from shoal.parallel.strategy import Share, StepResult
 from shoal.parallel.sync.initial_state import sync_initial_state

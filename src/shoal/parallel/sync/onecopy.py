@@ -5,7 +5,7 @@ from typing import final
 from torch import Tensor
 
 from shoal.comm.group import Finished, Work
-from shoal.config.schema import OneCopyConfig
+from shoal.config.sections.sync import OneCopyConfig
 from shoal.parallel.buckets.bucket import Bucket
 from shoal.parallel.buckets.buffer_sync import BufferSync, buffers_of
 from shoal.parallel.buckets.reducer import Reducer, ReducerOptions

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 from shoal.config.custom import calling, check_options, load, no_exit
-from shoal.config.schema import Custom
+from shoal.config.sections.values import Custom
 from shoal.errors import ConfigError, ShoalError
 from shoal.parallel.strategy import Strategy
 from shoal.parallel.sync.sync import SyncParts

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from shoal.comm.agree import check_same_model
 from shoal.comm.group import Group
 from shoal.config.arguments import checks_arguments
-from shoal.config.schema import ServerConfig
+from shoal.config.sections.server import ServerConfig
 from shoal.config.sections.values import Count, NonNegative, Number
 from shoal.errors import ConfigError
 from shoal.models.has_values import check_has_values

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from shoal.config.schema import ChannelsConfig
+from shoal.config.sections.prune import ChannelsConfig
 from shoal.errors import ConfigError
 from shoal.prune.channels.groups import ChannelGroup, Use
 from shoal.prune.channels.rules import OUTPUTS, groups_of

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shoal.config.schema import StopConfig
+from shoal.config.sections.train import StopConfig
 from shoal.data.dataset import DataSet
 from shoal.errors import ConfigError
 from shoal.models.measures import Measure

@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from shoal.config.read import Tree, from_tree, merge
-from shoal.config.schema import AdamConfig, AdamWConfig, RunConfig, WeightPruneConfig
+from shoal.config.schema import RunConfig
+from shoal.config.sections.optimizer import AdamConfig, AdamWConfig
+from shoal.config.sections.prune import WeightPruneConfig
 from shoal.data.load import load
 from shoal.errors import ConfigError
 from shoal.prune.channels.choose import fixed_parts

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from shoal.config.schema import ChannelsConfig, RunConfig, WeightPruneConfig
+from shoal.config.schema import RunConfig
+from shoal.config.sections.prune import ChannelsConfig, WeightPruneConfig
 from shoal.errors import CheckpointError, ConfigError
 from shoal.events.folder import RunFolder
 from shoal.prune.channels.choose import choose_channels

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from shoal import models
 from shoal.comm.agree import check_same_model
 from shoal.comm.mesh import Mesh
-from shoal.config.schema import RpcConfig, RunConfig
+from shoal.config.schema import RunConfig
+from shoal.config.sections.sync import RpcConfig
 from shoal.events.spans import SpanRecorder
 from shoal.models.measures import Measure
 from shoal.parallel.conditions import under_conditions

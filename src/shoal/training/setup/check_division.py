@@ -3,7 +3,10 @@
 from shoal import models
 from shoal.comm.threads.group import ThreadGroup
 from shoal.config.checks.resources import input_shape
-from shoal.config.schema import BuiltInDataConfig, Custom, RpcConfig, RunConfig, SyntheticConfig
+from shoal.config.schema import RunConfig
+from shoal.config.sections.data import BuiltInDataConfig, SyntheticConfig
+from shoal.config.sections.sync import RpcConfig
+from shoal.config.sections.values import Custom
 from shoal.parallel.layout.pipeline.cut import check_num_stages, cut_by_name
 from shoal.parallel.layout.tensor.divide import divide
 from shoal.parallel.layout.tensor.plan import read_plan

@@ -4,7 +4,8 @@ import math
 from collections.abc import Callable
 
 from shoal.config.custom import calling, check_options, load
-from shoal.config.schema import ConstantConfig, CosineConfig, Custom, ScheduleConfig, StepDecayConfig
+from shoal.config.sections.optimizer import ConstantConfig, CosineConfig, ScheduleConfig, StepDecayConfig
+from shoal.config.sections.values import Custom
 from shoal.errors import ConfigError
 
 Factor = Callable[[int], float]

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from outcomes import STEADY, rounds
 
-from shoal.config.schema import TransformerConfig
+from shoal.config.sections.model import TransformerConfig
 from shoal.labs.optimise.memory import measure as module
 from shoal.labs.optimise.memory.figures import figures
 from shoal.labs.optimise.memory.measure import MIB, Measurements, Tried, measure

@@ -7,7 +7,7 @@ from hand_ins import COURSE_MODEL, COURSE_OPTIMIZER, hand_in
 from reports import assert_whole, rows, text_of
 from student_folders import report_of, written_by_student
 
-from shoal.config.schema import SyntheticConfig
+from shoal.config.sections.data import SyntheticConfig
 from shoal.errors import ConfigError
 from shoal.labs.lab1.plan import Plan
 from shoal.labs.lab1.plan import Size as LabSize

@@ -5,7 +5,7 @@ from dataclasses import replace
 from reports import assert_whole, rows
 from student_folders import report_of, written_by_student
 
-from shoal.config.schema import DigitsConfig
+from shoal.config.sections.data import DigitsConfig
 from shoal.labs.lab3.plan import QUICK, Plan
 from shoal.labs.student.experiments.lab3 import RIGHT
 

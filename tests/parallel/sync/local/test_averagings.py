@@ -3,7 +3,7 @@
 from local_cases import trained
 from strategy_cases import OPTIMIZERS, made, on_threads, replica
 
-from shoal.config.schema import LocalConfig
+from shoal.config.sections.sync import LocalConfig
 from shoal.parallel.exchange.exchange import Exchange
 from shoal.parallel.exchange.linear import AllReduce
 from shoal.parallel.sync.local.local import LocalSync

@@ -25,7 +25,7 @@ from torch import nn
 from shoal.comm.algorithms import ring
 from shoal.comm.traced import traced
 from shoal.config.read import read
-from shoal.config.schema import LocalConfig
+from shoal.config.sections.sync import LocalConfig
 from shoal.errors import ConfigError, DivergedError
 from shoal.parallel.exchange.exchange import Exchange
 from shoal.parallel.exchange.linear import By

@@ -8,7 +8,8 @@ from strategy_cases import OPTIMIZERS, distance, local, made, on_threads, one_ma
 from shoal.codecs.build import build_codec
 from shoal.codecs.codec import Form
 from shoal.comm.traced import traced
-from shoal.config.schema import CompressedConfig, LocalConfig
+from shoal.config.sections.compression import CompressedConfig
+from shoal.config.sections.sync import LocalConfig
 from shoal.parallel.exchange.compressed import Compressed
 from shoal.parallel.piece import by_name
 from shoal.parallel.sync.local.local import LocalSync

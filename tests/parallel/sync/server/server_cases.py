@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from strategy_cases import STEPS, on_threads, one_machines, rate, share_of, state_of
 
-from shoal.config.schema import ServerConfig
+from shoal.config.sections.server import ServerConfig
 from shoal.parallel.exchange.linear import AllReduce
 from shoal.parallel.guard import Guard
 from shoal.parallel.strategy import Pause, Serving

@@ -7,7 +7,7 @@ import torch
 from server_cases import strategy_of
 from strategy_cases import OPTIMIZERS, on_threads, one_machine, rate, replica, share_of, state_of
 
-from shoal.config.schema import ServerConfig
+from shoal.config.sections.server import ServerConfig
 from shoal.errors import DivergedError
 from shoal.parallel.strategy import Share
 

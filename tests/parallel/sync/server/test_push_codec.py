@@ -6,8 +6,7 @@ from server_cases import bsp, history_of, members, strategy_of
 from strategy_cases import OPTIMIZERS, assert_equal, on_threads, one_machine, replica
 
 from shoal.comm.traced import traced
-from shoal.config.schema import CompressedConfig
-from shoal.config.sections.compression import SETTINGS
+from shoal.config.sections.compression import SETTINGS, CompressedConfig
 from shoal.parallel.exchange.compressed import Compressed
 from shoal.parallel.sync.server.push_codec import PushEncoder, PushFormat
 from shoal.parallel.sync.server.shards import FlatCopy

@@ -8,7 +8,8 @@ from strategy_cases import copy_of
 from torch import nn
 
 from shoal.comm.alone import alone
-from shoal.config.schema import GdConfig, ServerConfig
+from shoal.config.sections.optimizer import GdConfig
+from shoal.config.sections.server import ServerConfig
 from shoal.errors import DivergedError
 from shoal.parallel.exchange.linear import AllReduce
 from shoal.parallel.guard import Guard

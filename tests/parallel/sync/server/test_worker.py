@@ -8,7 +8,7 @@ import torch
 from server_cases import NO_PROGRESS, bsp, history_of, members, strategy_of
 from strategy_cases import OPTIMIZERS, SHARES, assert_equal, on_threads, one_machine, replica, share_of
 
-from shoal.config.schema import ServerConfig
+from shoal.config.sections.server import ServerConfig
 from shoal.parallel.exchange.robust import Robust
 from shoal.parallel.exchange.rules import ROBUST
 from shoal.parallel.strategy import Pause, Serving

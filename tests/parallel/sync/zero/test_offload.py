@@ -15,7 +15,8 @@ from torch.nn import functional as F
 
 import shoal
 from shoal.cli.main import main
-from shoal.config.schema import AdamConfig, SgdConfig, ZeroConfig
+from shoal.config.sections.optimizer import AdamConfig, SgdConfig
+from shoal.config.sections.sync import ZeroConfig
 from shoal.errors import ConfigError
 from shoal.parallel.sync.zero.offload import default_folder, mapped_file
 from shoal.parallel.sync.zero.zero import Zero

@@ -27,7 +27,8 @@ from torch import nn
 
 from shoal.comm.alone import alone
 from shoal.config.read import read
-from shoal.config.schema import AdamConfig, ZeroConfig
+from shoal.config.sections.optimizer import AdamConfig
+from shoal.config.sections.sync import ZeroConfig
 from shoal.data.division.order import even_shares
 from shoal.errors import CheckpointError, ConfigError, DivergedError
 from shoal.parallel.piece import by_name

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from shoal import data
-from shoal.config.schema import DigitsConfig
+from shoal.config.sections.data import DigitsConfig
 
 NUM_TRAINED = 2000
 """Digits of the training set that the stand-in has: a check takes a few steps."""

@@ -10,7 +10,7 @@ import torch
 
 from shoal.codecs.build import build_codec
 from shoal.codecs.codec import Form, Linear
-from shoal.config.schema import CompressedConfig
+from shoal.config.sections.compression import CompressedConfig
 from shoal.events.file import read_events
 from shoal.events.folder import RunFolder
 from shoal.labs.optimise.compression.plan import CODECS, FEEDBACK, LINKS, NONE, Plan

@@ -10,7 +10,15 @@
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from shoal.config import schema
+from shoal.config.schema import RunConfig
+from shoal.config.sections.compression import CompressedConfig
+from shoal.config.sections.data import DataConfig, DigitsConfig
+from shoal.config.sections.exchange import AllReduceConfig, ExchangeConfig
+from shoal.config.sections.launch import LaunchConfig
+from shoal.config.sections.model import MlpConfig, ModelConfig
+from shoal.config.sections.optimizer import AdamConfig, CosineConfig, SgdConfig
+from shoal.config.sections.sync import DdpConfig
+from shoal.config.sections.train import TrainConfig
 from shoal.labs.plans import at_least_two, seeds_from
 from shoal.labs.rotation import Rotation
 from shoal.labs.runs import NEVER, ONLY_AT_THE_END
@@ -29,9 +37,9 @@ CODECS = (NONE, "fp16", "int8", "int4", "terngrad", "sign", "topk", "powersgd")
 """No compression, then from many bytes to few, one of each kind; all with their default settings."""
 SPARSE_RATIO = 0.01
 """Of the runs that show what feedback does: so few elements that most wait for many steps."""
-FEEDBACK: dict[str, schema.ExchangeConfig] = {
-    "sparse": schema.CompressedConfig(codec="topk", ratio=SPARSE_RATIO),
-    "sparse-forgetful": schema.CompressedConfig(codec="topk", ratio=SPARSE_RATIO, feedback=False),
+FEEDBACK: dict[str, ExchangeConfig] = {
+    "sparse": CompressedConfig(codec="topk", ratio=SPARSE_RATIO),
+    "sparse-forgetful": CompressedConfig(codec="topk", ratio=SPARSE_RATIO, feedback=False),
 }
 
 
@@ -70,8 +78,8 @@ class Plan:
     size: Size
     first_seed: int = 0
     quick: bool = False
-    data: schema.DataConfig = field(default_factory=schema.DigitsConfig)
-    model: schema.ModelConfig = field(default_factory=schema.MlpConfig)
+    data: DataConfig = field(default_factory=DigitsConfig)
+    model: ModelConfig = field(default_factory=MlpConfig)
     timed_by: Literal["processes", "threads"] = "processes"
     """The launcher of runs whose times are used."""
 
@@ -88,10 +96,10 @@ class Plan:
         """How the codecs take turns on every link."""
         return Rotation(CODECS, self.size.turn, self.size.rounds)
 
-    def runs(self) -> dict[str, schema.RunConfig]:
+    def runs(self) -> dict[str, RunConfig]:
         """Every run by name, in the order in which they are trained."""
-        runs: dict[str, schema.RunConfig] = {}
-        auto = schema.CompressedConfig(codec="auto", candidates=CODECS)
+        runs: dict[str, RunConfig] = {}
+        auto = CompressedConfig(codec="auto", candidates=CODECS)
         for link in LINKS:
             runs[f"rotate-{link}"] = self._timed(
                 link, len(self.rotation.names), self.rotation.stages(exchange_of)
@@ -100,22 +108,22 @@ class Plan:
         for name, exchange in self.learning().items():
             config = self._run(self.size.learn_steps, exchange)
             # The last steps are small, so that the noise of one step does not decide what is compared.
-            config = replace(config, schedule=schema.CosineConfig())
+            config = replace(config, schedule=CosineConfig())
             if name in FEEDBACK:
                 # Adam divides by the size of what arrives, and so hides what feedback does to it.
-                config = replace(config, optimizer=schema.SgdConfig())
+                config = replace(config, optimizer=SgdConfig())
             runs |= {f"learn-{name}-seed{seed}": replace(config, seed=seed) for seed in self.seeds}
         return runs
 
-    def learning(self) -> dict[str, schema.ExchangeConfig]:
+    def learning(self) -> dict[str, ExchangeConfig]:
         """The exchanges whose accuracy is measured."""
-        codecs: dict[str, schema.ExchangeConfig] = {
-            codec: schema.AllReduceConfig() if codec == NONE else schema.CompressedConfig(codec=codec)
+        codecs: dict[str, ExchangeConfig] = {
+            codec: AllReduceConfig() if codec == NONE else CompressedConfig(codec=codec)
             for codec in CODECS  # pyright: ignore[reportArgumentType]
         }
         return {**codecs, **FEEDBACK}
 
-    def _timed(self, link: str, steps: int, exchange: schema.ExchangeConfig) -> schema.RunConfig:
+    def _timed(self, link: str, steps: int, exchange: ExchangeConfig) -> RunConfig:
         # Links carry messages through shared memory, where their own time hardly adds to the wire's; loopback is gloo.
         group = "auto" if LINKS[link] else "gloo"
         config = self._run(steps, exchange, launcher=self.timed_by, group=group, link=LINKS[link])
@@ -125,19 +133,19 @@ class Plan:
             train=replace(config.train, test=False),
         )
 
-    def _run(self, steps: int, exchange: schema.ExchangeConfig, **launch: Any) -> schema.RunConfig:
+    def _run(self, steps: int, exchange: ExchangeConfig, **launch: Any) -> RunConfig:
         """A run by threads unless `launch` says otherwise."""
-        return schema.RunConfig(
+        return RunConfig(
             seed=self.first_seed,
             device="cpu",
             threads=1,
             data=self.data,
             model=self.model,
-            optimizer=schema.AdamConfig(),
-            sync=schema.DdpConfig(),
+            optimizer=AdamConfig(),
+            sync=DdpConfig(),
             exchange=exchange,
-            launch=replace(schema.LaunchConfig(workers=self.workers, launcher="threads"), **launch),
-            train=schema.TrainConfig(epochs=NEVER, steps=steps, batch_size=BATCH_SIZE),
+            launch=replace(LaunchConfig(workers=self.workers, launcher="threads"), **launch),
+            train=TrainConfig(epochs=NEVER, steps=steps, batch_size=BATCH_SIZE),
             checkpoint=ONLY_AT_THE_END,
         )
 

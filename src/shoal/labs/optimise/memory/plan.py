@@ -2,7 +2,11 @@
 
 from dataclasses import dataclass, field
 
-from shoal.config import schema
+from shoal.config.schema import RunConfig
+from shoal.config.sections.data import DataConfig, SyntheticConfig
+from shoal.config.sections.model import ModelConfig, TransformerConfig
+from shoal.config.sections.optimizer import AdamConfig
+from shoal.config.sections.train import TrainConfig
 
 
 @dataclass(frozen=True)
@@ -11,7 +15,7 @@ class Size:
 
     rounds: int
     batch: int = 16
-    model: schema.ModelConfig = field(default_factory=lambda: schema.TransformerConfig(layers=4, width=128))
+    model: ModelConfig = field(default_factory=lambda: TransformerConfig(layers=4, width=128))
     most: int = 0
     """Rounds, if there are more because the times scatter too much to be told apart."""
 
@@ -25,18 +29,18 @@ class Plan:
 
     size: Size
     seed: int = 0
-    data: schema.DataConfig = field(default_factory=lambda: schema.SyntheticConfig(task="text"))
+    data: DataConfig = field(default_factory=lambda: SyntheticConfig(task="text"))
 
-    def run(self) -> schema.RunConfig:
+    def run(self) -> RunConfig:
         """The run as it is, without any technique."""
-        return schema.RunConfig(
+        return RunConfig(
             seed=self.seed,
             device="cpu",
             threads=1,
             data=self.data,
             model=self.size.model,
-            optimizer=schema.AdamConfig(),
-            train=schema.TrainConfig(batch_size=self.size.batch),
+            optimizer=AdamConfig(),
+            train=TrainConfig(batch_size=self.size.batch),
         )
 
 

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from shoal import data
-from shoal.config import schema
 from shoal.config.schema import RunConfig
+from shoal.config.sections.prune import NoPruneConfig
 from shoal.events.folder import RunFolder
 from shoal.labs.optimise.pruning.plan import BATCH_SIZE, KINDS, USUAL, Plan, name_of, settings_of
 from shoal.labs.runs import Runs
@@ -99,7 +99,7 @@ def measure(plan: Plan, runs: Runs) -> Measurements:
         path = runs.path(name)
         for kind, usual in USUAL.items():
             config = pruning_config(open_saved(path), path, settings_of(kind, usual), plan.size.finetune, {})
-            alike = replace(config, prune=schema.NoPruneConfig())
+            alike = replace(config, prune=NoPruneConfig())
             unpruned[kind].append(train(name_of(kind, 0.0, seed), alike))
         for kind, sparsity in pairs:
             config = pruning_config(

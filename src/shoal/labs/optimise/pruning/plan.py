@@ -11,7 +11,11 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from shoal.config import schema
+from shoal.config.schema import RunConfig
+from shoal.config.sections.data import DataConfig, DigitsConfig
+from shoal.config.sections.model import LenetConfig, ModelConfig
+from shoal.config.sections.optimizer import AdamConfig
+from shoal.config.sections.train import TrainConfig
 from shoal.labs.plans import seeds_from
 from shoal.labs.runs import ONLY_AT_THE_END
 
@@ -43,25 +47,25 @@ class Plan:
     """The experiment."""
 
     size: Size
-    data: schema.DataConfig
+    data: DataConfig
     first_seed: int = 0
-    model: schema.ModelConfig = field(default_factory=schema.LenetConfig)
+    model: ModelConfig = field(default_factory=LenetConfig)
 
     @property
     def seeds(self) -> tuple[int, ...]:
         """The seeds of every run."""
         return seeds_from(self.first_seed, self.size.seeds)
 
-    def whole(self, seed: int) -> schema.RunConfig:
+    def whole(self, seed: int) -> RunConfig:
         """The training before pruning."""
-        return schema.RunConfig(
+        return RunConfig(
             seed=seed,
             device="cpu",
             threads=1,
             data=self.data,
             model=self.model,
-            optimizer=schema.AdamConfig(),
-            train=schema.TrainConfig(epochs=self.size.epochs, batch_size=BATCH_SIZE),
+            optimizer=AdamConfig(),
+            train=TrainConfig(epochs=self.size.epochs, batch_size=BATCH_SIZE),
             checkpoint=ONLY_AT_THE_END,
         )
 
@@ -85,5 +89,5 @@ def settings_of(kind: str, sparsity: float) -> dict[str, Any]:
 def plan_for(workers: int, quick: bool, first_seed: int) -> Plan:
     """The plan of a run; pruning needs one worker only."""
     del workers
-    data = schema.DigitsConfig(samples=QUICK_SAMPLES if quick else None)
+    data = DigitsConfig(samples=QUICK_SAMPLES if quick else None)
     return Plan(QUICK if quick else FULL, data, first_seed)

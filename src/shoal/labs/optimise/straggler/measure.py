@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import fmean
 
 from shoal import data
-from shoal.config.schema import ServerConfig
+from shoal.config.sections.server import ServerConfig
 from shoal.events.file import Record, read_events
 from shoal.events.folder import RunFolder
 from shoal.events.steps import StepRecord, settled, steps_of

@@ -13,8 +13,15 @@ cores, as if each had a machine of its own.
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from shoal.config import schema
 from shoal.config.conditions import Bottleneck
+from shoal.config.schema import RunConfig
+from shoal.config.sections.data import DataConfig, DigitsConfig
+from shoal.config.sections.launch import LaunchConfig
+from shoal.config.sections.model import LenetConfig, ModelConfig
+from shoal.config.sections.optimizer import SgdConfig
+from shoal.config.sections.server import ServerConfig
+from shoal.config.sections.sync import DdpConfig, SyncConfig
+from shoal.config.sections.train import TrainConfig
 from shoal.labs.runs import ONLY_AT_THE_END
 
 BATCH_SIZE = 63
@@ -53,14 +60,14 @@ FULL, FULL_SAMPLES = Size(epochs=8, repeats=6), 5000
 QUICK, QUICK_SAMPLES = Size(epochs=7, repeats=5), 2400
 
 
-def sync_of(way: str) -> schema.SyncConfig:
+def sync_of(way: str) -> SyncConfig:
     """How a way waits."""
-    ways: dict[str, schema.SyncConfig] = {
-        "bsp": schema.ServerConfig(mode="bsp"),
-        "ssp": schema.ServerConfig(mode="ssp", staleness=STALENESS),
-        "asp": schema.ServerConfig(mode="asp"),
-        "backup": schema.ServerConfig(mode="bsp", backup=BACKUP),
-        "balanced": schema.DdpConfig(),
+    ways: dict[str, SyncConfig] = {
+        "bsp": ServerConfig(mode="bsp"),
+        "ssp": ServerConfig(mode="ssp", staleness=STALENESS),
+        "asp": ServerConfig(mode="asp"),
+        "backup": ServerConfig(mode="bsp", backup=BACKUP),
+        "balanced": DdpConfig(),
     }
     return ways[way]
 
@@ -71,10 +78,10 @@ class Plan:
 
     workers: int
     size: Size
-    data: schema.DataConfig
+    data: DataConfig
     """A part of it is held out."""
     seed: int = 0
-    model: schema.ModelConfig = field(default_factory=schema.LenetConfig)
+    model: ModelConfig = field(default_factory=LenetConfig)
     timed_by: Literal["processes", "threads"] = "processes"
 
     @property
@@ -92,7 +99,7 @@ class Plan:
         count = self.size.repeats if (condition, way) in LEARNING else 1
         return [f"{self.named()[condition, way]}-round{number}" for number in range(1, count)]
 
-    def runs(self) -> dict[str, schema.RunConfig]:
+    def runs(self) -> dict[str, RunConfig]:
         """Every run by name, in the order in which they are trained."""
         runs = {name: self._run(*pair) for pair, name in self.named().items()}
         turns = zip(*([(name, pair) for name in self.again(*pair)] for pair in LEARNING), strict=True)
@@ -109,19 +116,19 @@ class Plan:
         texts = [f"rank={rank},slowdown={speed}" for rank, speed in enumerate(speeds)]
         return tuple(map(Bottleneck.from_text, texts))
 
-    def _run(self, condition: str, way: str) -> schema.RunConfig:
-        config = schema.RunConfig(
+    def _run(self, condition: str, way: str) -> RunConfig:
+        config = RunConfig(
             seed=self.seed,
             device="cpu",
             threads=1,
             data=self.data,
             model=self.model,
-            optimizer=schema.SgdConfig(lr=LR, momentum=MOMENTUM),
+            optimizer=SgdConfig(lr=LR, momentum=MOMENTUM),
             sync=sync_of(way),
-            launch=schema.LaunchConfig(
+            launch=LaunchConfig(
                 workers=self.workers, launcher=self.timed_by, bottleneck=self.bottlenecks(condition)
             ),
-            train=schema.TrainConfig(
+            train=TrainConfig(
                 epochs=self.size.epochs, batch_size=BATCH_SIZE, balance=way == "balanced", test=False
             ),
             checkpoint=ONLY_AT_THE_END,
@@ -132,5 +139,5 @@ class Plan:
 def plan_for(workers: int, quick: bool, first_seed: int) -> Plan:
     """The plan of a run."""
     samples = QUICK_SAMPLES if quick else FULL_SAMPLES
-    data = schema.DigitsConfig(samples=samples, validation=VALIDATION)
+    data = DigitsConfig(samples=samples, validation=VALIDATION)
     return Plan(max(workers, FEWEST), QUICK if quick else FULL, data, first_seed)

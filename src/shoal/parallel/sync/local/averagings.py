@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from shoal.comm.group import Group, Work
-from shoal.config.schema import LocalConfig
+from shoal.config.sections.sync import LocalConfig
 from shoal.parallel.exchange.exchange import Done, Exchange
 from shoal.parallel.guard import ROW
 from shoal.parallel.strategy import Share

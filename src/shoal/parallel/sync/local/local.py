@@ -8,7 +8,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from shoal.config.schema import LocalConfig
+from shoal.config.sections.sync import LocalConfig
 from shoal.parallel.buckets.bucket import Bucket
 from shoal.parallel.buckets.unused import refuse_unused
 from shoal.parallel.exchange.build import compressed_in

@@ -1,6 +1,6 @@
 """Builds what a rank of a run with parameter servers does."""
 
-from shoal.config.schema import ServerConfig
+from shoal.config.sections.server import ServerConfig
 from shoal.parallel.strategy import Strategy
 from shoal.parallel.sync.server.hogwild import Hogwild
 from shoal.parallel.sync.server.mapped.server import MappedServer

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from shoal.comm.reduction import Op
-from shoal.config.schema import ServerConfig
+from shoal.config.sections.server import ServerConfig
 from shoal.events.spans import MAPPED
 from shoal.parallel.buckets.buffer_sync import buffer_sync_of
 from shoal.parallel.buckets.unused import refuse_unused

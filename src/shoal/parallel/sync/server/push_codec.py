@@ -13,7 +13,7 @@ from torch import Tensor
 
 from shoal.codecs.build import build_codec
 from shoal.codecs.codec import Codec, Form, Payload, seed_of
-from shoal.config.schema import CompressedConfig
+from shoal.config.sections.compression import CompressedConfig
 from shoal.events.spans import SpanRecorder, silent
 from shoal.parallel.buckets.bucket import Bucket
 from shoal.parallel.exchange.compressed import check_dtype

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from shoal.comm.alone import alone
 from shoal.comm.group import ANYONE, Group, Receipt, Work
-from shoal.config.schema import ServerConfig
+from shoal.config.sections.server import ServerConfig
 from shoal.data.dataset import Batch
 from shoal.errors import MemberError
 from shoal.parallel.exchange.compressed import Compressed

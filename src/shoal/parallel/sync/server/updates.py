@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, final
 import torch
 from torch import Tensor
 
-from shoal.config.schema import ServerConfig
+from shoal.config.sections.server import ServerConfig
 from shoal.parallel.exchange.robust import Robust
 from shoal.parallel.guard import ROW, Guard
 from shoal.parallel.strategy import Turn

@@ -8,7 +8,7 @@ from typing import Any, final
 from torch import Tensor
 
 from shoal.comm.group import Group
-from shoal.config.schema import ServerConfig
+from shoal.config.sections.server import ServerConfig
 from shoal.parallel.buckets.buffer_sync import buffer_sync_of
 from shoal.parallel.buckets.unused import refuse_unused
 from shoal.parallel.exchange.compressed import Compressed

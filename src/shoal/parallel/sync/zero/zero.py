@@ -9,7 +9,8 @@ from torch import Tensor
 
 from shoal.comm.alone import alone
 from shoal.config.custom import calling, load
-from shoal.config.schema import Custom, ZeroConfig
+from shoal.config.sections.sync import ZeroConfig
+from shoal.config.sections.values import Custom
 from shoal.data.dataset import Batch
 from shoal.parallel.buckets.buffer_sync import BufferSync, buffers_of
 from shoal.parallel.lockstep import in_lockstep, in_rounds

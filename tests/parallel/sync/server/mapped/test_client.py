@@ -15,7 +15,7 @@ from strategy_cases import (
 )
 
 from shoal.comm.traced import traced
-from shoal.config.schema import ServerConfig
+from shoal.config.sections.server import ServerConfig
 from shoal.errors import DivergedError
 from shoal.parallel.strategy import Pause, Serving, Share, Turn
 from shoal.training import checkpoint

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from shoal.comm.group import Group
 from shoal.comm.shared_memory.mutex import wait_until
-from shoal.config.schema import ServerConfig
+from shoal.config.sections.server import ServerConfig
 from shoal.events.spans import MAPPED
 from shoal.parallel.buckets.gradient_slots import ABSENT
 from shoal.parallel.strategy import Turn

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from shoal.comm.group import ANYONE, Group
-from shoal.config.schema import ServerConfig
+from shoal.config.sections.server import ServerConfig
 from shoal.parallel.piece import Piece
 from shoal.parallel.strategy import Pause, Serving
 from shoal.parallel.sync.initial_state import sync_initial_state

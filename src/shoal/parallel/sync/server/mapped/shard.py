@@ -8,7 +8,7 @@ from torch import Tensor
 
 from shoal.comm.group import Group
 from shoal.comm.shared_memory.mutex import Mutex
-from shoal.config.schema import ServerConfig
+from shoal.config.sections.server import ServerConfig
 from shoal.optim.elementwise import Elementwise
 from shoal.parallel.exchange.compressed import Compressed
 from shoal.parallel.guard import ROW
