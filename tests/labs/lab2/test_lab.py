@@ -1,7 +1,6 @@
 import pytest
 from reports import Listening, assert_judged, assert_whole, rows, text_of
 
-from shoal.cli.main import main
 from shoal.config.schema import LinearConfig, SyntheticConfig
 from shoal.errors import WorkerError
 from shoal.labs.frame import run_plan
@@ -77,7 +76,7 @@ def test_the_report_is_whole_in_both_languages(finished, in_chinese):
     for outcome, words in (finished[:2], in_chinese):
         assert_whole(outcome.folder, words)
         assert "def reduce_scatter_all_gather(" in text_of(outcome.folder)  # the code that ran
-        assert_judged(outcome, words, 31)
+        assert_judged(outcome, words)
 
 
 def test_finished_runs_are_taken_over(finished, in_chinese):
@@ -129,9 +128,3 @@ def test_an_error_that_no_fault_explains_ends_the_lab(tmp_path, monkeypatch):
     with pytest.raises(WorkerError, match="was killed"):
         run_plan(LAB, TINY, tmp_path / "out", "", load_words(LAB.package, "en"), QuietWatch())
     assert not (tmp_path / "out").exists()
-
-
-def test_one_worker_is_refused_before_anything_is_written(capsys, tmp_path):
-    assert main(["lab", "2", "--workers", "1", "--out", str(tmp_path / "out")]) == 2
-    assert "at least 2 workers" in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
