@@ -4,6 +4,7 @@ import csv
 import re
 
 import pytest
+from outcomes import explained
 
 from shoal.labs.frame import run_plan
 from shoal.labs.watch import QuietWatch
@@ -55,7 +56,10 @@ def assert_whole(folder, words):
         assert (folder / path).exists()
 
 
-def assert_judged(outcome, words, count):
-    """So many findings, on the terminal and in the table, each with a verdict."""
-    assert len(outcome.findings) == len(rows(outcome.folder, "findings")) == count
+def assert_judged(outcome, words):
+    """Every finding that the lab's words describe, on the terminal and in the table, each with a verdict."""
+    table = rows(outcome.folder, "findings")
+    assert len(outcome.findings) == len(table)
+    assert {row["claim"] for row in table} == explained(words).keys()
+    assert {row["verdict"] for row in table} <= set(VERDICTS)
     assert {verdict for verdict, _ in outcome.findings} <= {words(f"verdict.{v}") for v in VERDICTS}
