@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 import pytest
-from reports import Listening, assert_judged, assert_whole, rows, text_of
+from reports import Listening, assert_judged, assert_whole, rows, text_of, undrawn
 
 from shoal.config.schema import SyntheticConfig
 from shoal.errors import ConfigError
@@ -97,6 +97,7 @@ def test_in_chinese_from_the_runs_of_an_earlier_report(finished, tmp_path, monke
         return run(config, *more, resumed=resumed)
 
     monkeypatch.setattr("shoal.training.worker.run", train)
+    monkeypatch.setattr("shoal.labs.frame.draw_all", undrawn)
     words = load_words(LAB.package, "zh")
     again = run_plan(LAB, TINY, tmp_path / "zh", "", words, QuietWatch(), earlier=outcome.folder / "runs")
     assert rows(again.folder, "results") == rows(outcome.folder, "results")

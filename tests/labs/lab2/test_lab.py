@@ -1,5 +1,5 @@
 import pytest
-from reports import Listening, assert_judged, assert_whole, rows, text_of
+from reports import Listening, assert_judged, assert_whole, rows, text_of, undrawn
 
 from shoal.config.schema import LinearConfig, SyntheticConfig
 from shoal.errors import WorkerError
@@ -7,11 +7,9 @@ from shoal.labs.frame import run_plan
 from shoal.labs.lab2.branches import ALL
 from shoal.labs.lab2.lab import LAB
 from shoal.labs.lab2.plan import CONDITIONS, FAULTS, RULES, Plan, Size
-from shoal.labs.page.pictures import Pictures
 from shoal.labs.timing.turns import round_name
 from shoal.labs.watch import QuietWatch
 from shoal.labs.words import load_words
-from shoal.report.canvas import Drawing
 
 TINY = Plan(
     workers=2,
@@ -50,8 +48,7 @@ def in_chinese(finished, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("shoal.labs.student.host.launch_run", only_what_was_stopped)
         patch.setattr("shoal.labs.timing.turns.launch_run", only_what_was_stopped)
-        drawn = dict.fromkeys(FIGURES, Drawing(b"", b"", "", ""))
-        patch.setattr("shoal.labs.frame.draw_all", lambda *_: Pictures(drawn))
+        patch.setattr("shoal.labs.frame.draw_all", undrawn)
         return run_plan(LAB, TINY, folder, "", words, QuietWatch(), outcome.folder / "runs"), words
 
 
