@@ -1,4 +1,4 @@
-"""The README's code runs, and its commands are ones that shoal knows."""
+"""The code of the README and the docs runs, and the commands that the README shows exist."""
 
 import copy
 import re
@@ -19,24 +19,26 @@ from shoal.config.read import read_flags
 README = Path(__file__).parent.parent / "README.md"
 
 
-def blocks(language):
-    return re.findall(rf"```{language}\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+def blocks(language, page=README):
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+
+
+def code_with(name):
+    """The first block of Python with this name, in the README or the docs: text may move between the pages."""
+    pages = [README, *sorted((README.parent / "docs").glob("*.md"))]
+    return next(block for page in pages for block in blocks("python", page) if name in block)
 
 
 def test_the_three_lines_that_load_the_weights(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["train", "quickstart", "--steps", "2", "--threads", "1", "--name", "quickstart"]) == 0
-    (code,) = (block for block in blocks("python") if "load_file" in block)
     names: dict[str, object] = {}
-    exec(code, names)
+    exec(code_with("load_file"), names)
     from shoal.training.weights import read_model
 
     weights = read_model(tmp_path / "runs/quickstart/model.safetensors").weights
     for name, tensor in names["net"].state_dict().items():
         assert (tensor == weights[name]).all()
-
-
-(LOOP,) = (block for block in blocks("python") if "shoal.join" in block)
 
 
 def linear(seed=0):
@@ -53,7 +55,7 @@ def samples(number):
 def train_by_the_loop(model, dataset):
     names = {"model": model, "dataset": dataset, "DataLoader": DataLoader, "functional": torch.nn.functional}
     names["optimizer"] = torch.optim.SGD(model.parameters(), lr=0.1)
-    exec(LOOP, names)
+    exec(code_with("shoal.join"), names)
     return model.weight.detach().clone()
 
 
@@ -86,7 +88,7 @@ def test_the_training_loop_is_exact_though_workers_have_unequal_numbers_of_batch
 
 
 def test_the_loop_of_a_pipeline():
-    (code,) = (block for block in blocks("python") if "shoal.Pipeline" in block)
+    code = code_with("shoal.Pipeline")
     torch.manual_seed(0)
     models = [torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.ReLU(), torch.nn.Linear(5, 3)).double()] * 2
     models[1] = copy.deepcopy(models[0])
@@ -117,8 +119,7 @@ def test_the_loop_of_a_pipeline():
     ids=lambda flags: next(flag for flag in flags if flag.startswith("mine:")),
 )
 def test_what_is_ones_own_is_taken(flags, tmp_path, monkeypatch, capsys):
-    (code,) = (block for block in blocks("python") if "def net" in block)
-    (tmp_path / "mine.py").write_text(code, encoding="utf-8")
+    (tmp_path / "mine.py").write_text(code_with("def net"), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     workers = ["--workers", "2", "--launcher", "threads"] if "--strategy" in flags else []
     small = ["--steps", "2", "--threads", "1", *(() if "--data" in flags else ("--data.samples", "100"))]
@@ -138,8 +139,8 @@ COMMANDS_SHOWN = [
 ]
 
 
-def test_the_readme_shows_every_command():
-    assert {shlex.split(line)[1] for line in COMMANDS_SHOWN} == set(COMMANDS)
+def test_the_commands_of_the_readme_exist():
+    assert "train" in {shlex.split(line)[1] for line in COMMANDS_SHOWN} <= set(COMMANDS)
 
 
 @pytest.mark.parametrize("line", [line for line in COMMANDS_SHOWN if line.startswith("shoal train")])

@@ -4,10 +4,6 @@ import json
 import subprocess
 import sys
 
-import pytest
-
-from shoal.cli.main import main
-
 SMALL = ["-b", "1K", "-e", "4K", "--seconds", "0.02", "--workers", "2"]
 
 
@@ -29,26 +25,3 @@ def test_another_operation_as_a_table_for_people():
     table = bench("--op", "all_gather", "--group", "shm")
     for column in ("size", "count", "type", "redop", "time", "algbw", "busbw", "#wrong"):
         assert column in table
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["colectives"], "did you mean 'collectives'?"),
-        (["collectives", "--group", "shn"], "did you mean 'shm'?"),
-        (["collectives", "--op", "allreduce"], "did you mean 'all_reduce'?"),
-        (["collectives", "--algorithm", "rinng"], "did you mean 'ring'?"),
-        (["collectives", "-b", "much"], "-b: expected text of the form 1024, 64K or 8M, got 'much'"),
-        (["collectives", "-b", "8M", "-e", "1K"], "no sizes from"),
-        (["collectives", "--workers", "-2"], "--workers: expected an integer ≥ 1, got -2"),
-        (["collectives", "--json", "--csv"], "--json and --csv cannot be combined"),
-        (["collectives", "--workers", "1.5"], "--workers: expected an integer ≥ 1, got '1.5'"),
-        (
-            ["collectives", "--seconds", "soon"],
-            "--seconds: expected a number ≥ 0.001 and ≤ 1e+07, got 'soon'",
-        ),
-    ],
-)
-def test_bad_input_is_one_sentence(words, sentence, capsys):
-    assert main(["bench", *words]) == 2
-    assert sentence in capsys.readouterr().err

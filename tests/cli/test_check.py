@@ -75,37 +75,6 @@ def test_ours_may_be_named_too(capsys):
     assert "a rule, with 3 workers" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["exchnge", "a:b"], "did you mean 'exchange'?"),
-        (["exchange"], "package.module:function is required"),
-        (["exchange", "nowhere:f"], "there is no module 'nowhere'"),
-        (["exchange", "exchange_to_check:rigt"], "did you mean 'right'?"),
-        (["exchange", "exchange_to_check:right", "--exchange.tims", "2"], "cannot be called with tims=2"),
-        (
-            ["exchange", "exchange_to_check:right", "--workers", "none"],
-            "--workers: expected an integer ≥ 1 and ≤ 32, got 'none'",
-        ),
-        (
-            ["exchange", "exchange_to_check:right", "--workers", "99"],
-            "--workers: expected an integer ≥ 1 and ≤ 32, got 99",
-        ),
-        (
-            ["exchange", "exchange_to_check:right", "--limit", "0"],
-            "--limit: expected a number ≥ 0.001 and ≤ 1e+07, got 0.0",
-        ),
-        (["exchange", "exchange_to_check:right", "--precision", "float8"], "unknown precision 'float8'"),
-        (["exchange", "exchange_to_check:right", "--lr", "2"], "`shoal check exchange` has no --lr"),
-        (["exchange", "robust:krum"], "krum tolerates 1 bad worker only with at least 5 workers; you have 4"),
-        (["exchange", "stages:0=all_reduce"], "stages of an exchange are checked one by one"),
-    ],
-)
-def test_bad_usage_is_one_sentence(words, sentence, capsys):
-    assert main(["check", *words]) == 2
-    assert sentence in capsys.readouterr().err
-
-
 def test_help(capsys):
     assert main(["check", "--help"]) == 0
     assert "strategy  Run the contract of strategies" in capsys.readouterr().out

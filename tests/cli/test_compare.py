@@ -181,31 +181,6 @@ def test_a_variant_that_fails_is_reported_with_what_is_finished(here, capsys):
     assert "finished so far: out/runs/one" in err
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        ([], "RECIPE|RUN is required"),
-        (["quickstrat"], "did you mean 'quickstart'?"),
-        (["run"], "run is a single run"),
-        (["full", "run"], "full is not a run folder"),
-        (["run", "run"], "the run in run did not finish"),
-        (["run", "run", "--lr", "1"], "--lr has no effect on finished runs"),
-        (["runs/nothing", "run"], "no run folder runs/nothing"),
-        (["run", "quickstart"], "quickstart is not a run folder"),
-        (["quickstart", "--lrr", "1"], "did you mean"),
-        (["quickstart", "--out", "full"], "the folder full is not empty"),
-        (["missing.toml"], "cannot read the recipe missing.toml"),
-    ],
-)
-def test_bad_input_is_one_sentence_and_leaves_nothing(here, capsys, words, sentence):
-    for file in ("run/config.toml", "full/file"):
-        (here / file).parent.mkdir()
-        (here / file).write_text("seed = 1")
-    assert main(["compare", *words]) == 2
-    assert sentence in capsys.readouterr().err
-    assert not (here / "reports").exists() or not any((here / "reports").iterdir())
-
-
 def test_help_names_the_four_ways(capsys):
     assert main(["compare", "--help"]) == 0
     assert "shoal compare runs/*" in capsys.readouterr().out

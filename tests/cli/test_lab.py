@@ -22,40 +22,6 @@ def test_the_labs_and_flags_are_listed(capsys, words):
     assert "--quick" in out
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (("9",), "unknown lab '9'"),
-        (("start", "9"), "unknown lab '9'"),
-        (("start",), "LAB is required"),
-        (("1", "--quik"), "unknown flag '--quik': did you mean '--quick'?"),
-        (("1", "--lang", "zhh"), "unknown lang 'zhh': did you mean 'zh'?"),
-        (("1", "--data", "minst"), "unknown data set of this lab 'minst': did you mean 'mnist'?"),
-        (("1", "--data", "digits", "--data-dir", "x"), "--data-dir has no effect with --data digits"),
-        (("1", "--data", "mnist", "--data-dir", "/nowhere"), "/nowhere"),
-        (("1", "--seed", "many"), "--seed: expected an integer, got 'many'"),
-        (("2", "--workers", "few"), "--workers: expected an integer, got 'few'"),
-        (("2", "--solution", "nowhere"), "--solution nowhere is not a folder"),
-        (("optimise", "--solution", "."), "`shoal lab optimise` has no --solution"),
-        (("1", "--workers", "2"), "`shoal lab 1` has no --workers: it belongs to 2, 3, 4"),
-        (("1", "2"), "unexpected argument '2'"),
-        (("start", "1", "--quick"), "`shoal lab start` has no --quick"),
-        (("check",), "LAB is required"),
-        (("check", "1", "--seed", "1"), "`shoal lab check` has no --seed"),
-        (("check", "optimise"), "lab optimise has no tasks to check"),
-        (("check", "1"), "there is no task1/pytorch/MyOptimizer.py in"),
-    ],
-)
-def test_bad_input_gets_one_sentence_and_nothing_is_written(capsys, tmp_path, monkeypatch, words, sentence):
-    monkeypatch.chdir(tmp_path)
-    code, out, err = answer(capsys, *words)
-    assert code == 2
-    assert sentence in err
-    assert "Traceback" not in err
-    assert out == ""
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_an_out_folder_in_use_or_unwritable_is_refused(capsys, tmp_path):
     (tmp_path / "file").write_text("")
     assert "is not empty" in answer(capsys, "1", "--out", str(tmp_path))[2]

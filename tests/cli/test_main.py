@@ -46,49 +46,6 @@ def test_every_command_has_help(capsys):
         assert "shoal" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["version"], "did you mean '--version'?"),
-        (["trian"], "unknown command 'trian': did you mean 'train'?"),
-        (["train", "--model", "lenett"], "did you mean 'lenet'?"),
-        (["train", "--modle", "lenet"], "did you mean '--model'?"),
-        (["train", "nothing-here"], "unknown recipe 'nothing-here'"),
-        (["train", ""], "an argument is empty"),
-        (["train", "."], "'.' is a folder, not a recipe"),
-        (["train", "--data", "mnist", "--data-dir", "nowhere"], "data folder nowhere does not exist"),
-        (["train", "--resume", "nowhere"], "no run folder nowhere"),
-        (["train", "quickstart", "--resume", "nowhere"], "it takes no recipe"),
-        (["train", "--runs-dir", "/proc/nothing", "--steps", "1"], "cannot write the run folder"),
-        (["train", "--model", "no.such.module:net"], "no.such.module"),
-        (["train", "--device", "cuda"], "torch sees no GPU"),
-        (["evaluate"], "RUN|FILE is required"),
-        (["evaluate", ".", "--epochs", "1"], "`shoal evaluate` has no --epochs"),
-        (["evaluate", "nowhere"], "nowhere does not exist"),
-        (["evaluate", "/etc/hostname"], "cannot read weights from /etc/hostname"),
-        (["evaluate", ".", "--split", "tset"], "did you mean 'test'?"),
-        (["data", "fecth"], "unknown command 'fecth': did you mean 'fetch'?"),
-        (["data", "verify", "mnits"], "did you mean 'mnist'?"),
-        (["data", "fetch"], "NAME is required"),
-        (["doctor", "--jsn"], "--jsn"),
-        (["lab", "17"], "17"),
-    ],
-)
-def test_what_the_user_can_mend_is_a_sentence_and_exit_code_2(words, sentence, capsys, tmp_path, monkeypatch):
-    if "cuda" in words:
-        import torch
-
-        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.chdir(tmp_path)
-    assert main(words) == 2
-    captured = capsys.readouterr()
-    assert sentence in captured.err
-    assert "Traceback" not in captured.err
-    assert len(captured.err.splitlines()) <= 3
-    assert not captured.out
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_reader_that_goes_away_is_no_error():
     done = subprocess.run(
         f"{sys.executable} -m shoal train --help | head -1",

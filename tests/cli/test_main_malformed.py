@@ -53,6 +53,9 @@ MEMORY = ["memory", "--formula-only"]
         ["train", *SMALL, "--name", " "],
         ["train", *SMALL, "--runs-dir", ""],
         ["train", *SMALL, "--launch.timeout", "1e300"],
+        ["train", "--workers", "1000000000", "--strategy", "ddp"],
+        ["train", "--model", "mlp", "--model.hidden", "99999999999"],
+        ["train", "--threads", "99999999"],
         ["train", "--resume", ""],
         ["train", ""],
         ["train", "empty.toml"],
@@ -106,9 +109,6 @@ def test_a_comparison_with_text_needs_a_column_of_texts(tmp_path, monkeypatch, c
 @pytest.mark.parametrize(
     "words",
     [
-        ["train", "--workers", "1000000000", "--strategy", "ddp"],
-        ["train", "--model", "mlp", "--model.hidden", "99999999999"],
-        ["train", "--threads", "99999999"],
         ["train", "nested.toml"],
         ["train", "--name", os.fsdecode(b"\xff")],
     ],

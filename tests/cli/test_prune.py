@@ -176,30 +176,6 @@ def test_a_run_whose_memory_settings_do_not_support_pruning_is_pruned(here, caps
     assert settings.get("parameters", "float32") == "float32"
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ("--sparsity 1", "--sparsity: expected a number ≥ 0 and < 1, got 1"),
-        ("--sparsity -1", "--sparsity: expected a number ≥ 0 and < 1, got -1"),
-        ("--layers conv9", "no layer with prunable weights matches 'conv9'"),
-        ("--structured --layers conv9", "no layer whose channels can be removed matches 'conv9'"),
-        ("--structured --sparsity 0.99", "sparsity 0.99 removes all 16 neurons of fc1"),
-        ("--pattern 2:5", "a pattern of 5 weights does not divide the 144 inputs of fc1"),
-        ("--pattern two", "--pattern: expected text of the form N:M"),
-        ("--structured --pattern 2:4", "--pattern prunes single weights"),
-        ("--rewind 7", "has no checkpoint of step 7"),
-        ("--strategy zero --workers 2", "strategy zero does not support --prune magnitude"),
-    ],
-)
-def test_bad_input_is_one_sentence_and_nothing_is_written(here, capsys, flags, message):
-    trained(capsys, MODELS["mlp"])
-    assert main(["prune", "runs/base", *flags.split()]) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert "Traceback" not in error
-    assert [path.name for path in (here / "runs").iterdir()] == ["base"]
-
-
 def test_a_model_that_needs_all_its_channels_is_refused_and_nothing_is_written(here, capsys):
     own = f"{PICTURES} --model own:Skip"
     message = "the model uses the channels of net.1 in a way that cannot be followed"

@@ -49,48 +49,6 @@ def test_faults():
 
 
 @pytest.mark.parametrize(
-    ("flag", "text", "said"),
-    [
-        ("--link", "0-1", "cannot parse link '0-1'"),
-        ("--link", "0-1:fast", "cannot parse link '0-1:fast'"),
-        ("--link", "0-1:100mb", "cannot parse link"),
-        ("--link", "0:100mbit", "cannot parse link"),
-        ("--link", "0-1:0mbit", "link '0-1:0mbit' has a rate of 0"),
-        ("--link", "0-1:-5mbit", "cannot parse link"),
-        ("--link", "1-1:5mbit", "connects worker 1 with itself"),
-        ("--link", "0-1:5mbit,slow", "expected a time, got 'slow'"),
-        ("--link", "0-1:5mbit;1-0:6mbit", "links '0-1:5mbit' and '1-0:6mbit' are for the same link"),
-        ("--link", "all:5mbit;all:6mbit", "are for the same link"),
-        ("--bottleneck", "slowdown=3", "bottleneck 'slowdown=3' names no worker"),
-        ("--bottleneck", "rank=1", "bottleneck 'rank=1' has no effect"),
-        ("--bottleneck", "rank=one,slowdown=3", "expected an integer ≥ 0 for rank, got 'one'"),
-        ("--bottleneck", "rank=-1,slowdown=3", "expected an integer ≥ 0 for rank, got '-1'"),
-        ("--bottleneck", "rank=1,slowdown=0.5", "expected slowdown ≥ 1, got 0.5"),
-        ("--bottleneck", "rank=1,slowdown=nan", "expected a number for slowdown, got 'nan'"),
-        ("--bottleneck", "rank=1,slow=3", "unknown key 'slow': did you mean 'slowdown'?"),
-        (
-            "--bottleneck",
-            "rank=1,slowdown",
-            "bottleneck 'rank=1,slowdown': expected key=value, got 'slowdown'",
-        ),
-        ("--bottleneck", "rank=1,rank=0,slowdown=2", "sets rank twice"),
-        ("--bottleneck", "rank=1,delay=20", "expected a time, got '20'"),
-        ("--bottleneck", "rank=1,delay=40-20ms", "expected delay=MIN-MAX, got '40-20ms'"),
-        ("--bottleneck", "rank=1,share=1.5", "expected a share from 0 to 1, got 1.5"),
-        ("--bottleneck", "rank=1,slowdown=2;rank=1,share=0.5", "are for the same worker"),
-        ("--fault", "rank=1", "fault 'rank=1' has no gradient=…"),
-        ("--fault", "rank=1,gradient=none", "unknown gradient 'none'"),
-        ("--fault", "rank=1,gradient=nan,step=soon", "expected an integer ≥ 0 for step, got 'soon'"),
-    ],
-)
-def test_what_means_nothing_is_one_sentence(flag, text, said):
-    with pytest.raises(ConfigError) as caught:
-        read(None, ["--strategy", "naive", "--workers", "2", flag, text])
-    assert said in caught.value.message
-    assert "\n" not in caught.value.message
-
-
-@pytest.mark.parametrize(
     ("flags", "size", "said"),
     [
         ("--link 0-2:5mbit", 2, "link '0-2:5mbit' names worker 2, but there are only 2: 0 to 1"),

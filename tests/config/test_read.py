@@ -67,40 +67,6 @@ def test_gd_takes_the_whole_training_set_and_nothing_else():
         RunConfig(optimizer=GdConfig(), train=TrainConfig(batch_size=8))
 
 
-@pytest.mark.parametrize(
-    ("flags", "sentence"),
-    [
-        (["--modle", "mlp"], r"unknown flag '--modle': did you mean '--model'\?"),
-        (["--model", "lenett"], r"unknown model 'lenett': did you mean 'lenet'\?"),
-        (["--data", "digitz"], r"unknown data 'digitz': did you mean 'digits'\?"),
-        (["--optimizer", "adm"], r"unknown optimizer 'adm': did you mean 'adam'\?"),
-        (["--optimizer.bta1", "0.5"], r"unknown setting 'optimizer.bta1': did you mean 'optimizer.beta1'\?"),
-        (
-            ["--optimizer", "sgd", "--optimizer.beta1", "0.5"],
-            "'sgd' has no setting 'beta1': it belongs to adam, adamw",
-        ),
-        (["--epochs", "-3"], "--epochs: expected an integer ≥ 1, got -3"),
-        (["--epochs", "many"], "--epochs: expected an integer ≥ 1, got 'many'"),
-        (["--epochs", "1.5"], "--epochs: expected an integer"),
-        (["--batch-size", "0"], "--batch-size: expected .* got 0"),
-        (["--lr", "nan"], "--lr: expected a number > 0"),
-        (["--lr", "inf"], "--lr: expected a number > 0"),
-        (["--validation", "1"], "--validation: expected .* < 1"),
-        (["--device", "gpu"], r"unknown device 'gpu': did you mean 'cuda'\?"),
-        (["--model", "nets:"], "model: expected text of the form package.module:function"),
-        (["--epochs"], "--epochs needs a value"),
-        (["extra"], "unexpected argument 'extra'"),
-        (["--exchange", "ring"], "unknown exchange 'ring': did you mean 'by:ring'?"),
-        (["--exchange", "median"], "unknown exchange 'median': did you mean 'robust:median'?"),
-        (["--exchange", "stages:0.5=all_reduce"], "must start at 0 and increase, got 0.5"),
-        (["--optimizer", "sgd", "--optimizer.nesterov"], "nesterov requires momentum, but"),
-    ],
-)
-def test_a_wrong_flag_gets_one_sentence(flags, sentence):
-    with pytest.raises(ConfigError, match=sentence):
-        read(None, flags)
-
-
 def test_a_wrong_recipe_gets_one_sentence(tmp_path):
     with pytest.raises(ConfigError, match="unknown recipe 'quickstrat': did you mean 'quickstart'"):
         read_recipe("quickstrat")

@@ -56,9 +56,16 @@ def weights(history):
     ]
 
 
-@pytest.mark.parametrize("codec", NEUTRAL)
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize(("size", "kind"), [(1, "whole"), (2, "uneven"), (3, "empty")])
+CASES = [
+    *(("ddp", codec, 3, "empty") for codec in NEUTRAL),
+    *(("naive", codec, 2, "uneven") for codec in NEUTRAL),
+    *(("ddp, early", codec, 2, "uneven") for codec in ("topk", "dgc", "powersgd")),
+    *(("naive", codec, 1, "whole") for codec in ("topk", "dgc", "powersgd")),
+]
+"""Every codec on whole gradients and in buckets; those with state of their own also early, and alone."""
+
+
+@pytest.mark.parametrize(("strategy", "codec", "size", "kind"), CASES)
 def test_neutral_settings_equal_one_machine(strategy, codec, size, kind):
     def work(group):
         return weights(train(under(strategy, NEUTRAL[codec], group)[0], SHARES[size][kind], parts=2))
@@ -77,8 +84,11 @@ def test_32_bits_equal_one_machine_up_to_their_rounding():
             assert distance(member[-1][0][name], piece) <= 1e-7
 
 
-@pytest.mark.parametrize("codec", ["topk", "dgc", "powersgd", "qsgd"])
-@pytest.mark.parametrize("strategy", STRATEGIES)
+RESTORED = [("ddp", codec) for codec in ("topk", "dgc", "powersgd", "qsgd")]
+RESTORED += [("naive", "dgc"), ("ddp, early", "powersgd")]
+
+
+@pytest.mark.parametrize(("strategy", "codec"), RESTORED)
 def test_a_restored_run_goes_on_with_the_same_bits(strategy, codec):
     config = CompressedConfig(codec=codec)
 

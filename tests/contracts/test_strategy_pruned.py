@@ -60,10 +60,15 @@ def train(strategy, masks, shares):
     return history
 
 
-@pytest.mark.parametrize("kind", ["even", "uneven", "empty"])
-@pytest.mark.parametrize(("optimizer", "clip_norm"), [("sgd", 0.5), ("adamw", None)])
-@pytest.mark.parametrize("config", CONFIGS)
-@pytest.mark.parametrize("sync", ["naive", "ddp", "ddp, early"])
+CASES = [
+    *((sync, "magnitude", "sgd", 0.5, kind) for sync in ("naive", "ddp", "ddp, early") for kind in SHARES[3]),
+    *(("ddp", config, "sgd", 0.5, "uneven") for config in CONFIGS if config != "magnitude"),
+    *((sync, config, "adamw", None, "empty") for sync in ("naive", "ddp, early") for config in CONFIGS),
+]
+"""Every sync with every kind of shares, and with every way to choose masks under another optimizer."""
+
+
+@pytest.mark.parametrize(("sync", "config", "optimizer", "clip_norm", "kind"), CASES)
 def test_equals_one_machine(sync, config, optimizer, clip_norm, kind):
     def work(group):
         copy, masks = pruned(CONFIGS[config], optimizer, clip_norm, seed=group.rank)

@@ -3,6 +3,7 @@
 import textwrap
 
 import pytest
+from reports import undrawn
 
 from shoal.labs.frame import load_lab, run_plan
 from shoal.labs.handout.regions import Region, parts
@@ -31,7 +32,7 @@ def written_by_student(folder, number, **bodies):
     return folder
 
 
-def report_of(folder, number, file, out, lang="en", lab_plan=None, tasks=None, watch=None):
+def report_of(folder, number, file, out, lang="en", lab_plan=None, tasks=None, watch=None, drawn=False):
     """The report with a tiny plan; with `tasks`, these count as right and nothing is checked."""
     lab = load_lab(number, str(folder))
     words = lab.words(lang)
@@ -39,6 +40,8 @@ def report_of(folder, number, file, out, lang="en", lab_plan=None, tasks=None, w
     if lab_plan:
         plan = StudentPlan(plan.submission, TINY, quick=True, lab=lab_plan(plan.submission))
     with pytest.MonkeyPatch.context() as patch:
+        if not drawn:
+            patch.setattr("shoal.labs.frame.draw_all", undrawn)
         if tasks:
             verdicts = tuple(TaskVerdict((task,), "right", "") for task in tasks)
             patch.setattr("shoal.labs.student.spec.check_submission", lambda *_: verdicts)

@@ -32,18 +32,11 @@ def test_formula_and_measurement_agree():
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("strategy", "workers"),
-    [
-        ("ddp", 2),
-        ("onecopy", 4),
-        ("zero --strategy.stage 2", 4),
-        ("zero --strategy.stage 3", 2),
-        ("ddp --group gloo", 2),
-        ("zero --strategy.stage 3 --group gloo", 2),
-    ],
+    "strategy",
+    ["onecopy", "ddp --group gloo", "zero --strategy.stage 3 --group gloo"],
 )
-def test_twenty_million_parameters_take_what_the_formula_says(strategy, workers):
-    assert_agree(measured(f"{DEEP} --strategy {strategy} --workers {workers}"))
+def test_twenty_million_parameters_take_what_the_formula_says(strategy):
+    assert_agree(measured(f"{DEEP} --strategy {strategy} --workers 2"))
 
 
 @pytest.mark.long
@@ -51,6 +44,7 @@ def test_twenty_million_parameters_take_what_the_formula_says(strategy, workers)
     "flags",
     [
         "--strategy single",
+        "--strategy ddp --workers 2",
         "--strategy zero --strategy.stage 1 --workers 2",
         "--strategy zero --strategy.stage 3 --workers 4",
         "--strategy naive --workers 2",
@@ -59,16 +53,12 @@ def test_twenty_million_parameters_take_what_the_formula_says(strategy, workers)
         "--strategy tensor --workers 2",
         "--strategy zero --strategy.stage 3 --strategy.offload file --workers 2",
         "--mesh data=2,pipeline=2 --sync zero --workers 4",
-        "--mesh data=2,pipeline=2 --sync ddp --workers 4",
         "--mesh data=2,tensor=2 --sync onecopy --workers 4",
-        "--strategy single --memory.step_in_backward",
         "--strategy single --memory.state_bits 8 --memory.step_in_backward",
         "--strategy ddp --memory.state_bits 8 --memory.step_in_backward --workers 2",
         "--strategy zero --memory.state_bits 8 --workers 2",
-        "--strategy single --reduction invariant --micro-batch 4 --batch-size 16",
         "--strategy ddp --workers 2 --reduction invariant --micro-batch 2 --batch-size 16",
         "--strategy onecopy --workers 2 --reduction invariant --micro-batch 4 --batch-size 16",
-        "--strategy zero --strategy.stage 1 --workers 2 --reduction invariant --micro-batch 2 --batch-size 16",
         "--strategy zero --strategy.stage 3 --workers 2 --reduction invariant --micro-batch 2 --batch-size 16",
     ],
 )

@@ -90,17 +90,17 @@ def memory_event(folder):
 
 @pytest.mark.long
 @pytest.mark.timeout(500)  # every technique is tried in real workers
-def test_the_measured_peak_stays_below_three_budgets_in_a_process_that_trained_before(tmp_path, capsys):
+def test_the_measured_peak_stays_below_the_budget_in_a_process_that_trained_before(tmp_path, capsys):
     assert main(["train", *f"{TEXT} --steps 2 --runs-dir {tmp_path / 'before'}".split()]) == 0
     peaks = []
-    for budget in ("400MB", "40MB", "20MB"):
+    for budget in ("400MB", "20MB"):
         runs = tmp_path / budget
         assert main(["train", *f"{TEXT} --steps 40 --memory.budget {budget} --runs-dir {runs}".split()]) == 0
         assert f"--memory.budget {budget}: " in capsys.readouterr().err
         event = memory_event(runs)
         assert event["peak_bytes"] < event["budget_bytes"] == int(budget[:-2]) * 1e6
         peaks.append(event["peak_bytes"])
-    assert max(peaks[1:]) < peaks[0]
+    assert peaks[1] < peaks[0]
 
 
 @pytest.mark.long

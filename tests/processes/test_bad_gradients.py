@@ -196,21 +196,21 @@ def test_beyond_its_bound_a_rule_stops_too(rule):
 TINY = (
     "--data synthetic --data.samples 64 --data.shape 1,4,4 --data.classes 3 --model linear --batch-size 16 "
 )
-TINY += "--epochs 2 --threads 1 --device cpu --strategy naive --optimizer sgd --lr 0.1 --workers 3 --json --name run "
+TINY += "--epochs 2 --threads 1 --device cpu --strategy naive --optimizer sgd --lr 0.1 --json --name run "
 TINY += "--fault rank=1,gradient=nan,step=2"
 
 
 def test_processes_stop_with_one_sentence_that_names_the_worker(tmp_path, capsys):
-    assert main(["train", *TINY.split(), "--runs-dir", str(tmp_path)]) == 2
+    assert main(["train", *TINY.split(), "--workers", "2", "--runs-dir", str(tmp_path)]) == 2
     said = capsys.readouterr().err
     assert "the norm of rank 1's gradient is nan (the largest of the others is" in said
     assert said.count("┌──") == 1
     assert not (tmp_path / "run" / "model.safetensors").exists()
 
 
-def test_processes_go_on_under_a_rule_that_tolerates_it(tmp_path, capsys):
-    words = [*TINY.split(), "--runs-dir", str(tmp_path), "--exchange", "robust:median"]
-    assert main(["train", *words]) == 0
+def test_a_run_goes_on_under_a_rule_that_tolerates_it(tmp_path, capsys):
+    words = f"{TINY} --workers 3 --launcher threads --exchange robust:median --runs-dir {tmp_path}"
+    assert main(["train", *words.split()]) == 0
     printed = capsys.readouterr()
     assert "the norm of rank 1's gradient is nan" in printed.err
     assert ": the exchange leaves it out" in printed.err

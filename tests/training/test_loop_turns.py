@@ -155,31 +155,6 @@ def test_the_loss_falls_though_updates_are_stale(tmp_path, capsys, mode):
     assert found["final_loss"] < 1.1, "three classes: chance is 1.1"
 
 
-WRONG = {
-    "--strategy.staleness 2": "--strategy.staleness 2 has no effect with --strategy.mode bsp, which waits for all",
-    "--strategy.mode asp --strategy.staleness 2": "with --strategy.mode asp, which does not bound staleness",
-    "--strategy.servers 4": "--strategy.servers 4 is more than --workers 3",
-    "--strategy.mode hogwild --strategy.servers 1": "--strategy.servers 1 has no effect with --strategy.mode hogwild",
-    "--strategy.damping true": "--strategy.damping true has no effect with --strategy.mode bsp",
-    "--strategy.mode hogwild --strategy.compensation 1": "with --strategy.mode hogwild, which knows no staleness",
-    "--strategy.mode asp --strategy.backup 1": "--strategy.backup 1 has no effect with --strategy.mode asp",
-    "--strategy.backup 3": "--strategy.backup 3 leaves no gradient to count: --workers is 3",
-    "--strategy.on_lost continue": "does not support --strategy.mode bsp: an update needs the gradients of every",
-    "--strategy.mode hogwild --strategy.on_lost continue": "no server knows what a killed one has done",
-    "--strategy.mode asp --strategy.servers 2 --strategy.on_lost continue": "needs one server, but --strategy.servers",
-    "--balance": "strategy server does not support --balance",
-    "--strategy.mode bps": "bps",
-}
-
-
-@pytest.mark.parametrize("flags", WRONG)
-def test_settings_that_cannot_work_are_refused_before_anything_starts(tmp_path, capsys, flags):
-    words = [*TINY.split(), "--workers", "3", "--runs-dir", str(tmp_path), *flags.split()]
-    assert main(["train", *words]) == 2
-    assert WRONG[flags] in " ".join(capsys.readouterr().err.replace("│", " ").split())
-    assert not any(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize("policy", ["stop", "skip"])
 def test_a_push_that_is_not_finite_is_handled_by_the_policy(tmp_path, capsys, policy):
     fault = f"--fault rank=1,gradient=nan --train.on_nonfinite {policy}"

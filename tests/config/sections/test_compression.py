@@ -7,7 +7,6 @@ import pytest
 
 from shoal.config.read import read
 from shoal.config.sections.compression import CODEC_ROWS, CompressedConfig
-from shoal.errors import ConfigError
 
 
 def config_of(flags):
@@ -80,60 +79,6 @@ def test_a_stage_may_be_compressed():
         "--exchange stages:0=all_reduce,0.2=compressed:sign"
     ).exchange.stages()
     assert (first.name, start, second) == ("all_reduce", 0.2, CompressedConfig(codec="sign"))
-
-
-@pytest.mark.parametrize(
-    ("flags", "sentence"),
-    [
-        ("compressed:topk --exchange.ratio 0", "ratio: expected a number > 0 and ≤ 1 or none, got 0"),
-        ("compressed:topk --exchange.ratio 1.5", "ratio: expected a number > 0 and ≤ 1 or none, got 1.5"),
-        ("compressed:tpk", "did you mean 'topk'?"),
-        ("compressed:topk --exchange.rank 3", "codec topk has no setting 'rank'"),
-        ("compressed:fp16 --exchange.bits 8", "codec fp16 has no setting 'bits'"),
-        ("compressed:qsgd --exchange.bits 5", "an integer among 2, 4, 8, 16, 32 or none, got 5"),
-        ("compressed:powersgd --exchange.rank 0", "rank: expected an integer ≥ 1 or none, got 0"),
-        (
-            "compressed:sign --exchange.vote true --exchange.feedback true",
-            "cannot use feedback with a majority",
-        ),
-        ("compressed:dgc --exchange.feedback false", "dgc accumulates what it does not send"),
-        ("compressed:topk --exchange.layers fc1", "expected a rule PATTERN=CODEC"),
-        ("compressed:topk --exchange.layers fc1=tpk", "did you mean 'topk'?"),
-        ("compressed:topk --exchange.layers fc1=tpk:3", "did you mean 'topk'?"),
-        ("compressed:topk --exchange.layers fc1=topk:2", "ratio of 'fc1=topk:2'"),
-        ("compressed:topk --exchange.layers fc1=fp16:2", "codec fp16 takes no value"),
-        ("compressed:topk --exchange.layers fc1=auto", "unknown codec 'auto'"),
-        ("compressed:auto --exchange.ratio 0.1", "codec auto has no setting 'ratio'"),
-        ("compressed:topk --exchange.candidates none", "codec topk has no setting 'candidates'"),
-        ("compressed:auto --exchange.candidates none,tpk", "did you mean 'topk'?"),
-        ("compressed:auto --exchange.candidates none,auto", "unknown codec 'auto'"),
-        ("compressed:auto --exchange.candidates fp16,fp16", "candidate 'fp16' is listed twice"),
-        ("compressed:auto --exchange.candidates topk:2", "ratio of 'topk:2': expected a number > 0 and ≤ 1"),
-        ("compressed:auto --exchange.candidates fp16:2", "codec fp16 takes no value"),
-        (
-            "compressed:auto --exchange.layers fc1=0.1",
-            "codec none takes no value, but 'fc1=0.1' gives it 0.1",
-        ),
-        (
-            "compressed:auto --exchange.feedback false --exchange.candidates dgc",
-            "cannot run without feedback",
-        ),
-        (
-            "compressed:auto --exchange.candidates dgc --optimizer sgd --momentum 0.9",
-            "does not support --momentum 0.9",
-        ),
-        ("stages:0=all_reduce,0.5=compressed:auto", "compressed:auto cannot be a stage"),
-        (
-            "stages:0=compressed:topkk",
-            "stage '0=compressed:topkk': unknown codec 'topkk': did you mean 'topk'?",
-        ),
-        ("stages:0=all_reduce,0.5=compressed:dgc --optimizer sgd --momentum 0.9", "Leave --momentum out"),
-    ],
-)
-def test_settings_that_cannot_be_are_one_sentence(flags, sentence):
-    with pytest.raises(ConfigError) as error:
-        config_of(f"--exchange {flags}")
-    assert sentence in f"{error.value} {error.value.hint}"
 
 
 def test_the_page_lists_every_codec():

@@ -35,7 +35,7 @@ def graded(tmp_path_factory, teacher):
     root = tmp_path_factory.mktemp("hand-ins")
     folders = five(root) | tricksters(root, teacher)
     before, out = contents(root), tmp_path_factory.mktemp("out")
-    flags = ["--work-s", "10", "--memory-gib", "1", "--jobs", "2"]
+    flags = ["--work-s", "5", "--memory-gib", "1", "--jobs", "2"]
     flags += ["--csv", str(out / "grades.csv"), "--pages", str(out / "pages")]
     with socket.socket(socket.AF_UNIX) as named, socket.socket(socket.AF_UNIX) as nameless:
         for listener, address in ((named, f"{teacher}/socket"), (nameless, f"\0{teacher}")):

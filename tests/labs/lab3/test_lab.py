@@ -3,7 +3,6 @@ from dataclasses import replace
 import pytest
 from reports import Listening, again_in_chinese, assert_judged, assert_whole, rows, text_of
 
-from shoal.cli.main import main
 from shoal.config.sections.data import SyntheticConfig
 from shoal.config.sections.model import MlpConfig
 from shoal.labs.frame import run_plan
@@ -66,7 +65,7 @@ def test_the_report_in_chinese_is_made_from_the_same_runs(finished, in_chinese):
 def assert_report(outcome, lang):
     words = load_words(LAB.package, lang)
     assert_whole(outcome.folder, words)
-    assert_judged(outcome, words, 20)
+    assert_judged(outcome, words, {"faster_than_one_process", "crowded_is_slower"})
     assert "torch.randperm" in text_of(outcome.folder)  # the divisions' own source
     assert len(text_of(outcome.folder).split("![")) == 5  # owners, curves, speed, samplers
 
@@ -97,19 +96,3 @@ def test_runs_with_other_settings_are_made_again(finished, tmp_path, monkeypatch
             QuietWatch(),
             earlier=finished[0].folder / "runs",
         )
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (("--workers", "2,x"), "--workers of this lab: expected integers separated by commas, got '2,x'"),
-        (("--workers", "1"), "2 to 10 workers, got --workers 1"),
-        (("--seed", "x"), "--seed: expected an integer, got 'x'"),
-        (("--data", "mnit"), "unknown data set of this lab 'mnit': did you mean 'mnist'?"),
-        (("--samples", "3"), "--samples"),
-    ],
-)
-def test_settings_that_cannot_be_are_refused_in_a_sentence(words, sentence, tmp_path, capsys):
-    assert main(["lab", "3", *words, "--out", str(tmp_path / "out")]) == 2
-    assert sentence in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()

@@ -1,7 +1,6 @@
 import pytest
 from reports import Listening, again_in_chinese, assert_judged, assert_whole, rows, text_of
 
-from shoal.cli.main import main
 from shoal.config.sections.data import DigitsConfig
 from shoal.events.file import read_events
 from shoal.events.folder import RunFolder
@@ -90,14 +89,8 @@ def test_the_report_is_whole_in_both_languages(finished, in_chinese):
     for outcome, lang in ((finished[0], "en"), (in_chinese, "zh")):
         words = load_words(LAB.package, lang)
         assert_whole(outcome.folder, words)
-        assert_judged(outcome, words, 10)
+        assert_judged(outcome, words)
         assert "def gpipe(" in text_of(outcome.folder)  # the code that ran
         assert len(text_of(outcome.folder).split("![")) == 1 + 4 + 2 * len(SCHEDULES)
     for table in ("results", "actions"):
         assert rows(finished[0].folder, table) == rows(in_chinese.folder, table)
-
-
-def test_one_worker_is_refused_before_anything_is_written(capsys, tmp_path):
-    assert main(["lab", "4", "--workers", "1", "--out", str(tmp_path / "out")]) == 2
-    assert "2 to 4 workers, one for each layer of lenet at most, got --workers 1" in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []

@@ -141,25 +141,3 @@ def test_a_run_starts_from_the_weights_of_another(here, capsys):
         assert message in capsys.readouterr().err
     assert main(["train", *TINY.split(), "--model.hidden", "9", "--start", "runs/base"]) == 2
     assert "--start runs/base does not fit the model" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ("--prune magnitude --prune.sparsity 1", "--prune.sparsity: expected a number ≥ 0 and < 1, got 1"),
-        ("--prune magnitude --prune.sparsity -0.1", "--prune.sparsity: expected a number ≥ 0 and < 1"),
-        ("--prune magnitude --prune.layers conv*", "no layer with prunable weights matches 'conv*'"),
-        ("--prune magnitude --prune.pattern 5:4", "keeps 5 of 4"),
-        ("--prune magnitude --prune.pattern 2:5", "does not divide the 16 inputs of fc1"),
-        ("--prune magnitude --prune.begin 0.6", "prune.end (0.5) is before prune.begin (0.6)"),
-        ("--prune magnitude --prune.rewind 0", "needs masks that are chosen before the first step"),
-        ("--prune magnitude --prune.rewind 0 --prune.end 0", "needs --start"),
-        ("--prune movement --prune.end 0", "cannot be complete at step 0"),
-        ("--prune magnitude --strategy zero --workers 2", "strategy zero does not support --prune magnitude"),
-        ("--prune channels --prune.sparsity 0.97", "removes all 12 neurons of fc1"),
-    ],
-)
-def test_what_cannot_be_pruned_is_refused_and_nothing_is_written(here, capsys, flags, message):
-    assert main(["train", *TINY.split(), *flags.split()]) == 2
-    assert message in capsys.readouterr().err
-    assert not (here / "runs").exists()

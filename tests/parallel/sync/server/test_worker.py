@@ -18,19 +18,20 @@ from shoal.training.progress import Progress
 pytestmark = pytest.mark.filterwarnings(
     "ignore:the workers' initial parameters differed", "ignore:the norm of rank"
 )
-CASES = [(1, "whole"), (2, "uneven"), (3, "even"), (3, "uneven"), (3, "empty")]
+KINDS = [(1, "whole"), (2, "uneven"), (3, "even"), (3, "uneven"), (3, "empty")]
+CASES = [
+    *(("bsp", 1, "adam", 0.5, *kind) for kind in KINDS),
+    *(("bsp", 2, "sgd", None, *kind) for kind in KINDS),
+    *(("ssp", servers, "adam", 0.5, *kind) for servers in (1, 2) for kind in ((2, "uneven"), (3, "empty"))),
+]
+"""Mode, servers, optimizer, limit of the norm, and shares."""
 
 
-@pytest.mark.parametrize(
-    "config", [ServerConfig(), ServerConfig(mode="ssp", staleness=0)], ids=["bsp", "ssp 0"]
-)
-@pytest.mark.parametrize("servers", [1, 2])
-@pytest.mark.parametrize(("optimizer", "clip_norm"), [("sgd", None), ("adam", 0.5)])
-@pytest.mark.parametrize(("size", "kind"), CASES)
-def test_without_staleness_it_equals_one_machine(config, servers, optimizer, clip_norm, size, kind):
+@pytest.mark.parametrize(("mode", "servers", "optimizer", "clip_norm", "size", "kind"), CASES)
+def test_without_staleness_it_equals_one_machine(mode, servers, optimizer, clip_norm, size, kind):
     found = members(
         lambda rank: replica(OPTIMIZERS[optimizer], seed=rank, clip_norm=clip_norm),
-        bsp(mode=config.mode, staleness=config.staleness, servers=servers),
+        bsp(mode=mode, staleness=0 if mode == "ssp" else None, servers=servers),
         SHARES[size][kind],
         parts=2,
     )
