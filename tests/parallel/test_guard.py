@@ -159,7 +159,7 @@ def test_a_decision_on_the_device_is_read_later():
     for gradient in (1.0, math.nan):
         guard.look(torch.tensor([gradient]))
         guard.write(table, torch.tensor(0.5), share(stop_signal=2))
-        found.append(guard.read_later(table, torch.tensor(0.5)))
+        found.append(guard.decide_later(table, torch.tensor(0.5)))
     table.zero_()  # the next step's
     (loss, good, settle), (_, bad, settle_bad) = found
     assert (loss, good, bad) == (0.5, 0.0, 1.0)

@@ -109,7 +109,7 @@ class Elementwise(torch.optim.Optimizer, ABC):
         """Phase 1: the parameters that have a gradient, or `only` these, and the gradients, by group."""
         selected: list[tuple[Group, list[Tensor], list[Tensor]]] = []
         for group in self.param_groups:
-            params = group["params"] if only is None else self._among(only, group)
+            params: list[Any] = group["params"] if only is None else self._among(only, group)
             grads = [param.grad for param in params]
             if NoneType in map(type, grads):
                 params = [param for param in params if param.grad is not None]

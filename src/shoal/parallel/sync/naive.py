@@ -59,8 +59,7 @@ class Naive(Sync):
         loss = self._gradients(share, part)
         with self._layout.span("exchange", "move"):
             grads = self._present_gradients()
-            for grad in grads.values():
-                self._guard.look(grad)
+            self._guard.look(*grads.values())
             verdict = self._guard.agree(loss, share)
         if verdict.may_update and self._config.aggregate == "gradients":
             self._sum_gradients(grads, part)

@@ -153,7 +153,7 @@ class LocalSync(Sync):
         table, averaging.table = averaging.table, None
         if table is None:
             return None
-        verdict = self._guard.read(table, self._last_loss)
+        verdict = self._guard.decide(table.tolist(), self._last_loss)
         self._agreed_signal = self._agreed_signal or verdict.stop_signal
         return verdict
 
