@@ -64,7 +64,7 @@ def joined(rows: Sequence[Row]) -> list[Row]:
 class Joins:
     """`joined`, which remembers its last result where a program keeps its gradients' memory from step to step.
 
-    That is known when gradients come a second time; those that a program drops are never kept here.
+    It keeps gradients that come a second time, and never gradients that a program drops.
     """
 
     def __init__(self) -> None:

@@ -68,7 +68,7 @@ class GuardVerdict(NamedTuple):
 
 
 class Remedies(NamedTuple):
-    """What the settings of a run allow a user to do about bad gradients: hints offer nothing else."""
+    """The remedies against bad gradients that the settings of a run allow: hints offer nothing else."""
 
     clips: bool = True
     """`--clip-norm`, unless it is set already"""
@@ -107,7 +107,7 @@ ALL_REMEDIES = Remedies()
 class Guard:
     """Prevents numbers that are not finite from reaching the weights, and names the worker that sent them.
 
-    Each worker measures its own gradients; the table of losses and norms travels with what is exchanged anyway. A
+    Each worker measures its own gradients; the table of losses and norms travels with an exchange of the step. A
     worker is *bad* when its loss or the square of its gradient's norm is not finite: NaN, infinity, and numbers so
     large that no optimizer could square them. All workers decide the same, before the update: as many bad ones as the
     exchange `tolerates` are left to it; more end the run or, by policy, have the step left out. A request to stop
@@ -118,8 +118,8 @@ class Guard:
     table that is summed with a message is filled by `write`.
 
     Costs one pass over the gradients (a dot product, without a temporary) and no collective of its own. A gradient that
-    is finite and far longer than all others is mentioned, no more. What the guard cannot see are gradients that are
-    wrong and look like others: a flipped sign.
+    is finite and far longer than all others gets a warning. The guard cannot see gradients that are wrong and look like
+    others: a flipped sign.
     """
 
     def __init__(
@@ -191,7 +191,7 @@ class Guard:
         """Write this worker's row and zeros in the others, so that the sum over the workers is the table."""
         row, rank = self.row(loss, share), self._group.rank
         if table.is_cpu:
-            # Through numpy: a tenth of what assigning to elements of a tensor takes, in every step.
+            # Through numpy: assigning to elements of a tensor takes ten times as long, in every step.
             numbers = table.numpy()
             numbers.fill(0)
             with numpy.errstate(over="ignore"):  # a square beyond float32 is infinite there, and so it is bad
@@ -294,7 +294,7 @@ def _workers(replica: int, size: int) -> str:
 def _what_is_bad(
     bad: Sequence[int], losses: Sequence[float], squares: Sequence[float], replica_size: int = 1
 ) -> str:
-    """Which replicas' gradients or losses are not finite, and what the others' gradients are like.
+    """Which replicas' gradients or losses are not finite, and the largest norm of the others.
 
     A gradient is named before the loss: a worker whose gradient is finite is bad because of its loss.
 

@@ -101,7 +101,7 @@ class Naive(Sync):
         averaged |= {
             piece.name: piece.tensor
             for piece in self._update.pieces()
-            # A step is a number for the whole parameter; that of a parameter that is one number has its shape, too.
+            # Not the count of steps, which has the shape of a parameter that is a single number.
             if piece.place.shape and not piece.name.endswith(".step")
         }
         return {name: tensor for name, tensor in averaged.items() if tensor.dtype.to_real().is_floating_point}

@@ -1,4 +1,4 @@
-"""The base of all syncs, and what they are built from."""
+"""The base of all syncs, and the parts that they are built from."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ from shoal.parallel.update import Update
 
 @dataclass(frozen=True)
 class SyncParts:
-    """What a sync is built from."""
+    """The parts of a sync."""
 
     layout: Layout
     update: Update

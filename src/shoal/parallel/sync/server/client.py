@@ -29,11 +29,11 @@ class ServerClient:
         self._world, self._num_servers = world, servers
         self.flat = FlatCopy(params, servers, world)
         self.gradients = self.flat.flat_gradients
-        """What the next push has. A caller may change them in place."""
+        """The gradients of the next push. A caller may change them in place."""
         self.replies: list[Reply] = []
         """The last reply of each server; the first server's decides about turns and stopping."""
         self.encoder: PushEncoder | None = None
-        """Encodes what is pushed, if anything does."""
+        """Encodes pushes; None: they are sent as they are."""
         self._sequence = 0
         self._versions = [0] * servers
 
@@ -72,7 +72,7 @@ class ServerClient:
         ]
         for work in works:
             work.wait()
-        # What came with the replies, and what the servers read and write in this worker's memory.
+        # The replies with their weights; or, in mapped memory, the bytes that the servers read and write.
         world.note_transfer(PULLED, len(servers) * REPLY_BYTES + (0 if flat.is_mapped else flat.num_bytes))
         if flat.is_mapped:
             world.note_transfer(MAPPED, flat.num_bytes * (1 + (gradients and self.encoder is None)))

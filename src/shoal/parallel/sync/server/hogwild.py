@@ -60,7 +60,7 @@ class Hogwild(Sync):
         """The updates that each worker has left out because a number was not finite."""
         self._buffers = buffer_sync_of(group, layout.model)
         self._num_bytes = 2 * sum(param.nbytes for param in layout.params.values())
-        """What a worker of a server pushes and pulls in a step."""
+        """Bytes that a worker of a server pushes and pulls in a step."""
         self._finished = 0
         self._has_met = False
         """Whether other workers may still evaluate or save the weights as they are."""
@@ -110,7 +110,7 @@ class Hogwild(Sync):
         rows[self._group.rank] = row
         self._sees_stop = any(stop_signal for _, _, _, stop_signal in rows)
         may_update = self._guard.decide(rows, loss, is_alone=True).may_update
-        # Others compare their gradients with this row, so one that is not finite is not published.
+        # Others compare their gradients with this row, so a row that is not finite is not published.
         for index, number in enumerate(row if may_update else (0.0, 0.0, 0.0, row[3])):
             self._own_row[index] = number
         return may_update

@@ -74,7 +74,7 @@ class Updates:
         self._requests: dict[int, Request] = {}
         """The last request of each worker."""
         self._rows = [[0.0] * ROW for _ in range(rules.workers)]
-        """What each worker last reported to the guard."""
+        """Each worker's last report to the guard."""
         first = [weights.clone() for weights in shard.weights] if rules.config.compensation else []
         self._sent = dict.fromkeys(range(rules.workers), first)
         """The weights that each worker has, if delays are compensated; all start with the same."""

@@ -31,7 +31,7 @@ class Kind(IntEnum):
 
 
 class Request(NamedTuple):
-    """The header of what a worker sends."""
+    """The header of a worker's message."""
 
     kind: int
     sequence: int = 0
@@ -55,11 +55,11 @@ class Request(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """The header of what a server sends."""
+    """The header of a server's message."""
 
     sequence: int
     version: int
-    """Updates in the weights that follow, with those that were skipped."""
+    """Updates in the weights that follow, skipped ones included."""
     step: int = 0
     """Gathered updates: the step that is computed now. A worker that is behind it skips steps. HELLO: the next step."""
     loss: float = 0.0

@@ -140,7 +140,7 @@ class ServerWorker(Sync):
     def _result(self, loss: Tensor, share: Share) -> StepResult:
         """The loss of all workers where gradients are gathered; else the mean loss of this worker's samples."""
         reply = self._client.replies[0]
-        # One that is behind the others stops where they do: not before it has skipped the steps between.
+        # A worker that lags skips ahead to the others' step and stops there.
         stop_signal = reply.stop_signal if self._finished >= reply.step else 0
         if self._gathers:
             return StepResult(loss.new_full((), reply.loss), stop_signal)

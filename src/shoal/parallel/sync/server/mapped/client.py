@@ -56,7 +56,7 @@ class MappedClient:
 
     @property
     def gradients(self) -> list[Tensor]:
-        """What the next push has. A caller may change them in place."""
+        """The gradients of the next push. A caller may change them in place."""
         return self._weights.gradients
 
     def ask(self, request: Request, gradients: bool = False) -> Reply:
@@ -102,7 +102,7 @@ class MappedClient:
         journal, config = self._journal, self._config
         if may_update:
             if config.compensation and request.part:
-                # The parameters still are those of the gradient.
+                # The parameters are still the weights that the gradient was computed with.
                 strength = config.compensation / request.part
                 compensate(self.gradients, [*self._weights.params.values()], self._params, strength)
             self._update.without_clipping(damped(request.lr, journal.version - self._version, config))
