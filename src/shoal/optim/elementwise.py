@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from itertools import chain
-from operator import attrgetter
+from operator import attrgetter, methodcaller
 from types import NoneType
 from typing import Any, ClassVar, TypeVar
 
@@ -98,9 +98,9 @@ class Elementwise(torch.optim.Optimizer, ABC):
             with torch.enable_grad():
                 loss = closure()
         for group, params, grads in self.with_gradients(only):
-            rows = self._rows(params, grads, self.state_names(group))
-            counts = self._count(params) if self.counts_steps else [0] * len(params)
-            self._update(group, rows, counts, found_inf)
+            columns, states = self._with_state(params, self.state_names(group))
+            counts = _count(states) if self.counts_steps else [0] * len(params)
+            self._update(group, [*zip(params, grads, *columns, strict=True)], counts, found_inf)
         return loss
 
     def with_gradients(
@@ -175,41 +175,24 @@ class Elementwise(torch.optim.Optimizer, ABC):
         chosen = {id(param) for param in only}
         return [param for param in group["params"] if id(param) in chosen]
 
-    def _rows(self, params: Sequence[Tensor], grads: Sequence[Tensor], names: Sequence[str]) -> list[Row]:
-        """Phase 2: each parameter with its gradient and its state; missing state starts at zero."""
+    def _with_state(
+        self, params: Sequence[Tensor], names: Sequence[str]
+    ) -> tuple[list[list[Tensor]], list[dict[str, Tensor]]]:
+        """Phase 2: for each name the state of all parameters, and each one's states; missing ones start at zero."""
         if not names:
-            return [*zip(params, grads, strict=True)]
-        rows = [
-            (param, grad, *map(self.state[param].get, names))
-            for param, grad in zip(params, grads, strict=True)
-        ]
-        if NoneType in map(type, chain.from_iterable(rows)):
+            return [], []
+        states = [*map(self.state.__getitem__, params)]
+        columns = [[*map(methodcaller("get", name), states)] for name in names]
+        if NoneType in map(type, chain.from_iterable(columns)):
             self._create_state(params, names)
-            return self._rows(params, grads, names)
-        return rows
+            return self._with_state(params, names)
+        return columns, states
 
     def _create_state(self, params: Sequence[Tensor], names: Sequence[str]) -> None:
         for name in names:
             fresh = [param for param in params if self.state[param].get(name) is None]
             for param, zeros in zip(fresh, zeros_beside(fresh), strict=True):
                 self.state[param][name] = zeros
-
-    def _count(self, params: Sequence[Tensor]) -> list[int]:
-        """Count this step for every parameter that takes part; returns the new counts.
-
-        Each state's `step` is a tensor, as in torch. They are elements of one vector, so that counting and reading are
-        one operation each, and on the host, where reading never waits for a GPU. If they are not (no step yet, a
-        checkpoint, another set of parameters), a new vector is built.
-        """
-        steps = [self.state[param].get("step") for param in params]
-        vector = _vector_of(steps)
-        if vector is None:
-            counts = [0.0 if step is None else float(step) for step in steps]
-            vector = torch.tensor(counts, dtype=torch.float32)
-            for param, step in zip(params, vector.unbind(), strict=True):
-                self.state[param]["step"] = step
-        vector.add_(1)
-        return [*map(int, vector.tolist())]
 
     def _update(self, group: Group, rows: list[Row], counts: list[int], found_inf: Tensor | None) -> None:
         if not self.fast:
@@ -256,6 +239,23 @@ def _batches(rows: list[Row], kinds: list[Kind]) -> Iterable[tuple[Kind, list[Ro
     for kind, row in zip(kinds, rows, strict=True):
         batches[kind].append(row)
     return batches.items()
+
+
+def _count(states: Sequence[dict[str, Tensor]]) -> list[int]:
+    """Count this step for every parameter that takes part; returns the new counts.
+
+    Each state's `step` is a tensor, as in torch. They are elements of one vector, so that counting and reading are one
+    operation each, and on the host, where reading never waits for a GPU. If they are not (no step yet, a checkpoint,
+    another set of parameters), a new vector is built.
+    """
+    steps = [state.get("step") for state in states]
+    vector = _vector_of(steps)
+    if vector is None:
+        vector = torch.tensor([0.0 if step is None else float(step) for step in steps], dtype=torch.float32)
+        for state, step in zip(states, vector.unbind(), strict=True):
+            state["step"] = step
+    vector.add_(1)
+    return [*map(int, vector.tolist())]
 
 
 def _vector_of(steps: Sequence[Tensor | None]) -> Tensor | None:

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import numpy
 import torch
 from torch import Tensor
 
@@ -170,14 +169,13 @@ class Guard:
     def row(self, loss: Tensor, share: Share) -> GuardRow:
         """This worker's report; `loss` is its summand. The next `look` begins anew."""
         square, self._square = 0.0 if self._square is None else self._square, None
-        numbers: Sequence[float | Tensor] = loss, square, share.stop_signal
+        part = share.num_samples / share.num_samples_global
         if self._sharded_over:
-            numbers = self._over_replica(loss, square, share.stop_signal)
-        loss_here, square, stop_signal = map(float, numbers) if loss.is_cpu else numbers
-        return GuardRow(loss_here, share.num_samples / share.num_samples_global, square, stop_signal)
+            return self._over_replica(loss, part, square, share.stop_signal)
+        return GuardRow(loss.item() if loss.is_cpu else loss, part, square, share.stop_signal)
 
-    def _over_replica(self, loss: Tensor, square: float | Tensor, stop_signal: int) -> tuple[Tensor, ...]:
-        """Loss, square and stop signal of a replica that is divided among workers: sums, and any stop signal."""
+    def _over_replica(self, loss: Tensor, part: float, square: float | Tensor, stop_signal: int) -> GuardRow:
+        """The row of a replica that is divided among workers: losses and squares add up, any stop signal counts."""
         square = square.to(loss.dtype) if isinstance(square, Tensor) else loss.new_tensor(square)
         mine = torch.stack((loss, square, loss.new_full((), stop_signal)))
         for group in self._sharded_over:
@@ -185,17 +183,19 @@ class Guard:
             rows[group.rank] = mine
             group.all_reduce(rows).wait()
             mine = torch.stack((rows[:, 0].sum(), rows[:, 1].sum(), rows[:, 2].max()))
-        return mine.unbind()
+        total, square, stopped = mine.tolist() if mine.is_cpu else mine.unbind()
+        return GuardRow(total, part, square, stopped)
 
     def write(self, table: Tensor, loss: Tensor, share: Share) -> None:
         """Write this worker's row and zeros in the others, so that the sum over the workers is the table."""
         row, rank = self.row(loss, share), self._group.rank
         if table.is_cpu:
+            if row.square > torch.finfo(table.dtype).max:
+                row = row._replace(square=math.inf)  # numpy would warn that it becomes infinite there
             # Through numpy: assigning to elements of a tensor takes ten times as long, in every step.
             numbers = table.numpy()
             numbers.fill(0)
-            with numpy.errstate(over="ignore"):  # a square beyond float32 is infinite there, and so it is bad
-                numbers[rank] = row
+            numbers[rank] = row
         else:
             table.zero_()
             mine = table[rank]
