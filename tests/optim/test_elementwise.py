@@ -59,6 +59,30 @@ def test_the_readable_and_the_fast_step_exchange_their_state() -> None:
     )
 
 
+@BOTH
+def test_parameters_that_join_leave_and_return_count_their_own_steps(fast: bool) -> None:
+    """In a group that is added between steps, by freezing, and by updating some alone."""
+    params = [torch.full((3,), 1.0, requires_grad=True) for _ in range(3)]
+    ours, theirs = Adam(params[:2], fast=fast), torch.optim.Adam(twins := copy.deepcopy(params[:2]))
+    twins.append(copy.deepcopy(params[2]))
+    for step in range(6):
+        if step == 2:
+            for optimizer, joins in ((ours, params[2]), (theirs, twins[2])):
+                optimizer.add_param_group({"params": [joins], "lr": 0.1})
+        updated = [0, 1] if step < 2 else [[0, 1, 2], [1, 2], [2], [0, 1, 2]][step - 2]
+        for index in range(3):
+            has_gradient = index in updated
+            twins[index].grad = torch.full((3,), 1.0 + step) if has_gradient else None
+            # At the last step but one, the others have a gradient, and `only` leaves them out.
+            params[index].grad = torch.full((3,), 1.0 + step) if has_gradient or step == 4 else None
+        ours.step(only=[params[2]]) if step == 4 else ours.step()
+        theirs.step()
+    counts = [int(ours.state[param]["step"]) for param in params]
+    assert counts == [int(theirs.state[twin]["step"]) for twin in twins] == [4, 5, 4]
+    for param, twin in zip(params, twins, strict=True):
+        torch.testing.assert_close(param, twin, rtol=1e-6, atol=0)
+
+
 def test_a_state_of_another_optimizer_is_refused() -> None:
     saved = stepped(SGD([picture_weights()], lr=0.1), 1).state_dict()
     with pytest.raises(CheckpointError, match="has no betas, which Adam requires"):

@@ -6,6 +6,7 @@ import warnings
 import pytest
 import torch
 
+from shoal.comm.alone import alone
 from shoal.comm.mesh import Mesh
 from shoal.comm.threads.group import ThreadGroup, run_threads
 from shoal.errors import ConfigError, DivergedError
@@ -144,6 +145,50 @@ def test_other_kinds_of_numbers(dtype):
         guard.agree(torch.tensor(0.5), share())
 
 
+def test_gradients_whose_squares_add_up_beyond_float32_are_bad():
+    """Each square is finite. On a replica of one worker, and of two that divide it."""
+    huge = torch.full((3,), 1e19)
+
+    def work(group):
+        mesh = Mesh(group, {"data": 1, "pipeline": 2})
+        for guard in (
+            Guard(alone(), AllReduce(), "stop"),
+            Guard(alone(), AllReduce(), "stop", [mesh.axis("pipeline")]),
+        ):
+            guard.look(huge, huge)
+            with pytest.raises(DivergedError, match="gradient is inf"):
+                guard.agree(torch.tensor(0.5), share())
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run_threads(2, work)
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_a_worker_that_decides_alone_warns_itself_and_otherwise_rank_0_does(is_alone):
+    _, other = ThreadGroup.world(2)
+    guard = Guard(other, AllReduce(), "skip")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        rows = [[0.25, 0.5, 1.0, 0.0], [0.25, 0.5, math.nan, 15.0]]
+        verdict = guard.decide(rows, torch.tensor(0.0), is_alone=is_alone)
+    assert (verdict.loss.item(), verdict.may_update, verdict.stop_signal) == (0.5, False, 15)
+    assert len(said) == is_alone
+
+
+def test_a_report_has_what_was_measured_since_the_last_one():
+    guard = Guard(alone(), AllReduce(), "stop")
+    guard.look(torch.tensor([3.0, 4.0]), torch.tensor([[1.0]]))
+    guard.look(torch.tensor([2.0]))
+    assert guard.row(torch.tensor(0.5), share(0.25, stop_signal=2)) == (0.5, 0.25, 30.0, 2.0)
+    assert guard.sees_finite
+    guard.look(torch.tensor([math.nan]))
+    guard.look(torch.tensor([1.0]))
+    assert not guard.sees_finite
+    guard.row(torch.tensor(0.5), share())
+    assert guard.row(torch.tensor(0.5), share()).square == 0.0
+
+
 def test_any_workers_request_to_stop_reaches_all():
     def work(group):
         guard = Guard(group, AllReduce(), "stop")
@@ -159,7 +204,7 @@ def test_a_decision_on_the_device_is_read_later():
     for gradient in (1.0, math.nan):
         guard.look(torch.tensor([gradient]))
         guard.write(table, torch.tensor(0.5), share(stop_signal=2))
-        found.append(guard.read_later(table, torch.tensor(0.5)))
+        found.append(guard.decide_later(table, torch.tensor(0.5)))
     table.zero_()  # the next step's
     (loss, good, settle), (_, bad, settle_bad) = found
     assert (loss, good, bad) == (0.5, 0.0, 1.0)

@@ -77,7 +77,7 @@ class Clock(Protocol):
         """The current moment, in the clock's own form."""
         ...
 
-    def nanoseconds(self, mark: Any) -> int:
+    def nanoseconds(self, mark: Any, /) -> int:
         """The time of a mark on the host clock; may wait until the device reaches it."""
         ...
 
@@ -86,13 +86,10 @@ class HostClock:
     """The host's clock: a mark is already the time."""
 
     lane = LANE
+    nanoseconds = int
 
     def __init__(self, now: HostTime = host_ns) -> None:
         self.mark = now
-
-    def nanoseconds(self, mark: int) -> int:
-        """The mark itself."""
-        return mark
 
 
 class _OpenSpan:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from shoal.config.sections.values import Fraction, NonNegative
-from shoal.optim.chunks import Row, chunks, columns
+from shoal.optim.chunks import Row, chunks
 from shoal.optim.elementwise import Elementwise, Group
 
 KERNELS: Mapping[bool, Callable[..., None]] = {
@@ -93,7 +93,7 @@ class Adam(Elementwise):
 
     def fused(self, rows: Sequence[Row], group: Group, step: int, found_inf: Tensor | None = None) -> None:
         """The same equations in one pass over memory."""
-        params, grads, exp_avgs, exp_avg_sqs = columns(rows)
+        params, grads, exp_avgs, exp_avg_sqs = zip(*rows, strict=True)
         beta1, beta2 = group["betas"]
         # The kernel reads the step count on the device; all rows of a call have the same.
         count = torch.full((), step, dtype=torch.float32, device=params[0].device)

@@ -44,11 +44,6 @@ def chunks(rows: Iterable[Row]) -> Iterator[Row]:
             yield from zip(*(_flattened(tensor).split(elements) for tensor in row), strict=True)
 
 
-def columns(rows: Iterable[Row]) -> list[list[Tensor]]:
-    """All parameters, all gradients, and so on: arguments of operations on lists of tensors."""
-    return [list(column) for column in zip(*rows, strict=True)]
-
-
 def is_dense(tensor: Tensor) -> bool:
     """Whether the elements fill one block of memory without gaps or overlaps, in any order.
 

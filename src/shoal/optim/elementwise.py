@@ -4,7 +4,9 @@ import inspect
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from operator import attrgetter
+from itertools import chain
+from operator import attrgetter, methodcaller
+from types import NoneType
 from typing import Any, ClassVar, TypeVar
 
 import torch
@@ -96,29 +98,32 @@ class Elementwise(torch.optim.Optimizer, ABC):
             with torch.enable_grad():
                 loss = closure()
         for group, params, grads in self.with_gradients(only):
-            names = self.state_names(group)
-            states = self._states(params, names)
+            columns, states = self._with_state(params, self.state_names(group))
             counts = _count(states) if self.counts_steps else [0] * len(params)
-            rows = [*zip(params, grads, *([state[name] for state in states] for name in names), strict=True)]
-            self._update(group, rows, counts, found_inf)
+            self._update(group, [*zip(params, grads, *columns, strict=True)], counts, found_inf)
         return loss
 
     def with_gradients(
         self, only: Sequence[Tensor] | None = None
     ) -> list[tuple[Group, list[Tensor], list[Tensor]]]:
         """Phase 1: the parameters that have a gradient, or `only` these, and the gradients, by group."""
-        groups = self.param_groups
-        if only is None:
-            candidates = [(group, group["params"]) for group in groups]
-        elif len(groups) == 1:
-            candidates = [(groups[0], [*only])]
-        else:
-            chosen = {id(param) for param in only}
-            candidates = [
-                (group, [param for param in group["params"] if id(param) in chosen]) for group in groups
-            ]
-        selected = [(group, *self._select(group, params)) for group, params in candidates]
-        return [(group, params, grads) for group, params, grads in selected if params]
+        selected: list[tuple[Group, list[Tensor], list[Tensor]]] = []
+        for group in self.param_groups:
+            params: list[Any] = group["params"] if only is None else self._among(only, group)
+            grads = [param.grad for param in params]
+            if NoneType in map(type, grads):
+                params = [param for param in params if param.grad is not None]
+                grads = [param.grad for param in params]
+            layouts = [*map(attrgetter("layout"), grads)]
+            if layouts.count(torch.strided) != len(layouts):
+                sparse = next(param for param in params if param.grad.layout is not torch.strided)
+                raise ConfigError(
+                    f"{type(self).__name__} cannot use the sparse gradient of {_name(group, sparse)}",
+                    "Build the layer with sparse=False, or use torch.optim.SparseAdam for it.",
+                )
+            if grads:
+                selected.append((group, params, grads))
+        return selected
 
     def add_param_group(self, param_group: Group) -> None:
         """Add parameters with their own options; a ConfigError for invalid ones."""
@@ -163,31 +168,31 @@ class Elementwise(torch.optim.Optimizer, ABC):
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "fast": self.fast, "_joined": Joins()}
 
-    def _select(self, group: Group, params: list[Any]) -> tuple[list[Tensor], list[Tensor]]:
-        """The parameters among these that have a gradient, and the gradients."""
-        grads = [param.grad for param in params]
-        if [True for grad in grads if grad is None]:
-            params = [param for param in params if param.grad is not None]
-            grads = [param.grad for param in params]
-        layouts = [*map(attrgetter("layout"), grads)]
-        if layouts.count(torch.strided) != len(layouts):
-            sparse = next(param for param in params if param.grad.layout is not torch.strided)
-            raise ConfigError(
-                f"{type(self).__name__} cannot use the sparse gradient of {_name(group, sparse)}",
-                "Build the layer with sparse=False, or use torch.optim.SparseAdam for it.",
-            )
-        return params, grads
+    def _among(self, only: Sequence[Tensor], group: Group) -> list[Tensor]:
+        """The parameters of a group that are among these."""
+        if len(self.param_groups) == 1:
+            return [*only]
+        chosen = {id(param) for param in only}
+        return [param for param in group["params"] if id(param) in chosen]
 
-    def _states(self, params: Sequence[Tensor], names: Sequence[str]) -> list[dict[str, Tensor]]:
-        """The parameters' states; missing ones start at zero."""
+    def _with_state(
+        self, params: Sequence[Tensor], names: Sequence[str]
+    ) -> tuple[list[list[Tensor]], list[dict[str, Tensor]]]:
+        """Phase 2: for each name the state of all parameters, and each one's states; missing ones start at zero."""
         if not names:
-            return [{}] * len(params)
-        states = [self.state[param] for param in params]
+            return [], []
+        states = [*map(self.state.__getitem__, params)]
+        columns = [[*map(methodcaller("get", name), states)] for name in names]
+        if NoneType in map(type, chain.from_iterable(columns)):
+            self._create_state(params, names)
+            return self._with_state(params, names)
+        return columns, states
+
+    def _create_state(self, params: Sequence[Tensor], names: Sequence[str]) -> None:
         for name in names:
-            fresh = [index for index, state in enumerate(states) if state.get(name) is None]
-            for index, zeros in zip(fresh, zeros_beside([params[index] for index in fresh]), strict=True):
-                states[index][name] = zeros
-        return states
+            fresh = [param for param in params if self.state[param].get(name) is None]
+            for param, zeros in zip(fresh, zeros_beside(fresh), strict=True):
+                self.state[param][name] = zeros
 
     def _update(self, group: Group, rows: list[Row], counts: list[int], found_inf: Tensor | None) -> None:
         if not self.fast:
@@ -244,19 +249,24 @@ def _count(states: Sequence[dict[str, Tensor]]) -> list[int]:
     another set of parameters), a new vector is built.
     """
     steps = [state.get("step") for state in states]
-    vector = None if steps[0] is None else steps[0]._base
-    if vector is None or not _are_elements_of(vector, steps):
+    vector = _vector_of(steps)
+    if vector is None:
         vector = torch.tensor([0.0 if step is None else float(step) for step in steps], dtype=torch.float32)
         for state, step in zip(states, vector.unbind(), strict=True):
             state["step"] = step
     vector.add_(1)
-    return [int(count) for count in vector.tolist()]
+    return [*map(int, vector.tolist())]
 
 
-def _are_elements_of(vector: Tensor, steps: Sequence[Tensor | None]) -> bool:
-    """Whether the steps are exactly the vector's elements, in order."""
-    places = [step.storage_offset() if step is not None and step._base is vector else -1 for step in steps]
-    return places == [*range(vector.numel())]
+def _vector_of(steps: Sequence[Tensor | None]) -> Tensor | None:
+    """The vector of which the steps are exactly the elements, in order; None if there is no such vector."""
+    vector = None if steps[0] is None else steps[0]._base
+    if vector is None or vector.numel() != len(steps):
+        return None
+    for place, step in enumerate(steps):
+        if step is None or step._base is not vector or step.storage_offset() != place:
+            return None
+    return vector
 
 
 def _name(group: Group, param: Tensor) -> str:

@@ -24,7 +24,7 @@ def are_uniform(rows: Sequence[Row]) -> bool:
     """
     tensors = [*chain.from_iterable(rows)]
     dtypes = [*map(attrgetter("dtype"), tensors)]
-    devices = [row[0].device for row in rows]
+    devices = [*map(attrgetter("device"), next(zip(*rows, strict=True)))]
     return (
         all(map(Tensor.is_contiguous, tensors))
         and dtypes.count(dtypes[0]) == len(dtypes)
@@ -64,7 +64,7 @@ def joined(rows: Sequence[Row]) -> list[Row]:
 class Joins:
     """`joined`, which remembers its last result where a program keeps its gradients' memory from step to step.
 
-    That is known when gradients come a second time; those that a program drops are never kept here.
+    It keeps gradients that come a second time, and never gradients that a program drops.
     """
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class Joins:
 
     def __call__(self, rows: Sequence[Row]) -> list[Row]:
         """The rows (param, grad, …), joined where they are adjacent."""
-        params, grads = [row[0] for row in rows], [row[1] for row in rows]
+        params, grads, *_ = zip(*rows, strict=True)
         if not any(map(Tensor.storage_offset, params)) or not any(map(Tensor.storage_offset, grads)):
             return list(rows)  # each has its own allocation, so none are adjacent
         places = [*map(Tensor.data_ptr, chain.from_iterable(rows)), *map(Tensor.numel, params)]

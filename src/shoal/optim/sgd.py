@@ -8,7 +8,7 @@ from torch import Tensor
 
 from shoal.config.sections.values import Fraction, NonNegative
 from shoal.errors import ConfigError
-from shoal.optim.chunks import Row, chunks, columns
+from shoal.optim.chunks import Row, chunks
 from shoal.optim.elementwise import Elementwise, Group
 
 
@@ -70,7 +70,7 @@ class SGD(Elementwise):
         lr, momentum, decay = float(group["lr"]), group["momentum"], group["weight_decay"]
         if not momentum and not decay:
             # Only the step: a single operation has no temporary to keep in the cache.
-            params, grads = columns(rows)
+            params, grads = zip(*rows, strict=True)
             torch._foreach_sub_(params, grads, alpha=lr)  # pyright: ignore[reportPrivateUsage]
             return
         for param, grad, *buffers in chunks(rows):
@@ -89,7 +89,7 @@ class SGD(Elementwise):
 
     def fused(self, rows: Sequence[Row], group: Group, step: int, found_inf: Tensor | None = None) -> None:
         """The same equations in one pass over memory."""
-        params, grads, *buffers = columns(rows)
+        params, grads, *buffers = zip(*rows, strict=True)
         torch._fused_sgd_(  # pyright: ignore[reportPrivateUsage]
             params,
             grads,

@@ -235,8 +235,7 @@ class _SumsOnRank0:
         for param, view in zip(self._params, self._views, strict=True):
             view.zero_() if param.grad is None else view.copy_(param.grad)
         self._flags.zero_()
-        for flat in self._flats:
-            guard.look(flat)
+        guard.look(*self._flats)
         self._flags.copy_(torch.tensor(present))
         for flat in self._flats:
             self._group.reduce(flat).wait()

@@ -41,7 +41,7 @@ class GradientEngine:
     """The parameters that are trained, under the model's names; they share the model's memory."""
     on_final: OnFinal
     """Calls back when a parameter's gradient of one backward pass is complete in `param.grad`."""
-    autocast: Callable[[str], AbstractContextManager[object]] = lambda device: nullcontext()
+    autocast: Callable[[str], AbstractContextManager[object]] = nullcontext
     """The context for forward pass and loss, on a device of that type."""
 
 
@@ -64,8 +64,8 @@ def _by_torch(
 ) -> GradientEngine:
     loss = models.build_loss(config)
     autocasts: dict[Precision, Callable[[str], AbstractContextManager[object]]] = {
-        "float32": lambda device: nullcontext(),
-        "tf32": lambda device: nullcontext(),  # a setting of the whole process: see `torch_settings`
+        "float32": nullcontext,
+        "tf32": nullcontext,  # a setting of the whole process: see `torch_settings`
         # Weights, gradients and loss stay in float32. bfloat16 has the range of float32: no loss scaling is needed.
         "bf16": lambda device: torch.autocast(device, torch.bfloat16),
     }

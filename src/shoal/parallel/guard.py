@@ -3,7 +3,7 @@
 import math
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -16,10 +16,6 @@ from shoal.parallel.strategy import Share
 
 GIANT = 1e4
 """Warn of a gradient this many times longer than all others. It may be correct, if the others have converged."""
-
-ROW = 4
-"""The row of a worker: its loss, its share of the samples, the squared norm of its gradient, its stop signal."""
-
 
 TotalOfRows = Callable[[Sequence[float], Tensor], float]
 """The sum of one number of every worker; the tensor has the precision of these numbers."""
@@ -46,6 +42,22 @@ def square_of(gradient: Tensor) -> Tensor:
     return flat.dot(flat)
 
 
+class GuardRow(NamedTuple):
+    """A worker's report of a step: a row of the table. Numbers that are on a GPU stay there."""
+
+    loss: float | Tensor
+    """Its summand of the loss of all workers."""
+    part: float
+    """Its part of the samples."""
+    square: float | Tensor
+    """The squared norm of its gradient."""
+    stop_signal: float | Tensor
+
+
+ROW = len(GuardRow._fields)
+"""Numbers of a row."""
+
+
 class GuardVerdict(NamedTuple):
     """The decision, which all workers derive from the same table."""
 
@@ -55,7 +67,7 @@ class GuardVerdict(NamedTuple):
 
 
 class Remedies(NamedTuple):
-    """What the settings of a run allow a user to do about bad gradients: hints offer nothing else."""
+    """The remedies against bad gradients that the settings of a run allow: hints offer nothing else."""
 
     clips: bool = True
     """`--clip-norm`, unless it is set already"""
@@ -94,15 +106,19 @@ ALL_REMEDIES = Remedies()
 class Guard:
     """Prevents numbers that are not finite from reaching the weights, and names the worker that sent them.
 
-    Each worker measures its own gradients; the table of losses and norms travels with what is exchanged anyway. A
+    Each worker measures its own gradients; the table of losses and norms travels with an exchange of the step. A
     worker is *bad* when its loss or the square of its gradient's norm is not finite: NaN, infinity, and numbers so
     large that no optimizer could square them. All workers decide the same, before the update: as many bad ones as the
     exchange `tolerates` are left to it; more end the run or, by policy, have the step left out. A request to stop
     training travels in the same table.
 
+    Phase 1, `look`: measure the gradients. Phase 2, `row`: report them; a sync brings the rows of all workers together.
+    Phase 3, `decide`. `agree` does phases 2 and 3 with an all-reduce, for syncs without another message to go with. A
+    table that is summed with a message is filled by `write`.
+
     Costs one pass over the gradients (a dot product, without a temporary) and no collective of its own. A gradient that
-    is finite and far longer than all others is mentioned, no more. What the guard cannot see are gradients that are
-    wrong and look like others: a flipped sign.
+    is finite and far longer than all others gets a warning. The guard cannot see gradients that are wrong and look like
+    others: a flipped sign.
     """
 
     def __init__(
@@ -122,7 +138,7 @@ class Guard:
         self._exchange = exchange
         self._on_nonfinite = on_nonfinite
         self._sharded_over = sharded_over
-        self._square: Tensor | None = None
+        self._square: float | Tensor | None = None
         self._last_loss = math.nan
         self._times_bad = Counter[tuple[int, ...]]()
         self._times_giant = Counter[int]()
@@ -137,103 +153,90 @@ class Guard:
         """Whether the host may read a table some steps later: only if a bad number ends the run."""
         return self._on_nonfinite == "stop" and not self._exchange.tolerates
 
-    def look(self, gradient: Tensor) -> None:
-        """Measure a gradient of this worker, before it is exchanged."""
-        square = square_of(gradient)
-        self._square = square if self._square is None else self._square + square
+    def look(self, *gradients: Tensor) -> None:
+        """Measure gradients of this worker, before they are exchanged."""
+        for gradient in gradients:
+            square = square_of(gradient)
+            # Numbers are added in less time than tensors; on a GPU the host would wait for them.
+            number = square.item() if square.is_cpu else square
+            self._square = number if self._square is None else self._square + number
 
+    @property
     def sees_finite(self) -> bool:
-        """Whether all gradients that this worker has measured since the workers last agreed are finite."""
-        return self._square is None or math.isfinite(self._square.item())
+        """Whether all gradients that this worker has measured since its last report are finite."""
+        return self._square is None or math.isfinite(self._square)
 
-    def agree(self, loss: Tensor, share: Share) -> GuardVerdict:
-        """Sum the table over the workers, and decide; `loss` is this worker's summand."""
-        table = loss.new_empty((self._group.size, ROW))
-        self.write(table, loss, share)
-        self._group.all_reduce(table).wait()
-        return self.read(table, loss)
-
-    def write(self, table: Tensor, loss: Tensor, share: Share) -> None:
-        """Write this worker's row and zeros in the others, so that the sum over the workers is the table.
-
-        For callers that sum it together with something else, and then `read` it.
-        """
-        square, self._square = loss.new_zeros(()) if self._square is None else self._square, None
-        stop_signal: float | Tensor = share.stop_signal
-        if self._sharded_over:
-            loss, square, stop_signal = self._over_replica(loss, square, share.stop_signal)
-        part, rank = share.num_samples / share.num_samples_global, self._group.rank
-        if table.is_cpu:
-            # Through numpy: a tenth of what assigning to elements of a tensor takes, in every step.
-            numbers = table.numpy()
-            numbers.fill(0)
-            numbers[rank] = loss.item(), part, square.item(), float(stop_signal)
-        else:
-            table.zero_()
-            mine = table[rank]
-            mine[0], mine[1], mine[2], mine[3] = loss, part, square, stop_signal
-
-    def row(self, loss: Tensor, share: Share, gradients: Iterable[Tensor]) -> list[float]:
-        """This worker's row, for callers that bring it to the others themselves; of a replica on one worker.
-
-        The squares are summed as numbers: that is a third faster than a `look` at every gradient of a small model.
-        """
+    def row(self, loss: Tensor, share: Share) -> GuardRow:
+        """This worker's report; `loss` is its summand. The next `look` begins anew."""
+        square, self._square = 0.0 if self._square is None else self._square, None
         part = share.num_samples / share.num_samples_global
-        square = sum([square_of(gradient).item() for gradient in gradients])
-        return [loss.item(), part, square, float(share.stop_signal)]
+        if self._sharded_over:
+            return self._over_replica(loss, part, square, share.stop_signal)
+        return GuardRow(loss.item() if loss.is_cpu else loss, part, square, share.stop_signal)
 
-    def _over_replica(self, loss: Tensor, square: Tensor, stop_signal: int) -> tuple[Tensor, Tensor, Tensor]:
+    def _over_replica(self, loss: Tensor, part: float, square: float | Tensor, stop_signal: int) -> GuardRow:
         """The row of a replica that is divided among workers: losses and squares add up, any stop signal counts."""
-        mine = torch.stack((loss, square.to(loss.dtype), loss.new_full((), stop_signal)))
+        square = square.to(loss.dtype) if isinstance(square, Tensor) else loss.new_tensor(square)
+        mine = torch.stack((loss, square, loss.new_full((), stop_signal)))
         for group in self._sharded_over:
             rows = mine.new_zeros((group.size, 3))
             rows[group.rank] = mine
             group.all_reduce(rows).wait()
             mine = torch.stack((rows[:, 0].sum(), rows[:, 1].sum(), rows[:, 2].max()))
-        return mine[0], mine[1], mine[2]
+        total, square, stopped = mine.tolist() if mine.is_cpu else mine.unbind()
+        return GuardRow(total, part, square, stopped)
 
-    def read(self, table: Tensor, like: Tensor) -> GuardVerdict:
+    def write(self, table: Tensor, loss: Tensor, share: Share) -> None:
+        """Write this worker's row and zeros in the others, so that the sum over the workers is the table."""
+        row, rank = self.row(loss, share), self._group.rank
+        if table.is_cpu:
+            if row.square > torch.finfo(table.dtype).max:
+                row = row._replace(square=math.inf)  # numpy would warn that it becomes infinite there
+            # Through numpy: assigning to elements of a tensor takes ten times as long, in every step.
+            numbers = table.numpy()
+            numbers.fill(0)
+            numbers[rank] = row
+        else:
+            table.zero_()
+            mine = table[rank]
+            mine[0], mine[1], mine[2], mine[3] = row
+
+    def agree(self, loss: Tensor, share: Share) -> GuardVerdict:
+        """Report, sum the table over the workers, and decide; `loss` is this worker's summand."""
+        table = loss.new_empty((self._group.size, ROW))
+        self.write(table, loss, share)
+        self._group.all_reduce(table).wait()
+        return self.decide(table.tolist(), loss)
+
+    def decide(self, rows: Sequence[Sequence[float]], like: Tensor, is_alone: bool = False) -> GuardVerdict:
         """Decide from the rows of all workers; an error names the bad ones. The loss is a tensor like this one.
 
-        Where some workers are bad, the loss of the others stands for them too.
+        Where some workers are bad, the loss of the others stands for them too. A worker that decides alone, from its
+        row and the last ones of others, warns itself; otherwise rank 0 warns for all.
         """
-        return self.decide(table.tolist(), like)
-
-    def permits(self, rows: Sequence[Sequence[float]]) -> bool:
-        """Whether this worker may update by itself, given its row and the last ones of others; an error names it."""
-        losses, squares = [row[0] for row in rows], [row[2] for row in rows]
+        losses, parts, squares, stop_signals = zip(*rows, strict=True)
+        stop_signal = int(max(stop_signals))
         bad = _bad(losses, squares)
         if not bad:
             self._mention_giant(squares)
-            return True
-        return self._may_update(bad, _what_is_bad(bad, losses, squares, self._replica_size), warns=True)
-
-    def decide(self, rows: Sequence[Sequence[float]], like: Tensor) -> GuardVerdict:
-        """The same from rows that are numbers already."""
-        stop_signal = int(max(stop for _, _, _, stop in rows))
-        losses, squares = [row[0] for row in rows], [row[2] for row in rows]
-        bad = _bad(losses, squares)
-        good_loss = self._total([0.0 if rank in bad else loss for rank, loss in enumerate(losses)], like)
-        if not bad:
-            self._mention_giant(squares)
-            self._last_loss = good_loss
-            return GuardVerdict(like.new_full((), good_loss), True, stop_signal)
+            self._last_loss = self._total(losses, like)
+            return GuardVerdict(like.new_full((), self._last_loss), True, stop_signal)
         what = _what_is_bad(bad, losses, squares, self._replica_size)
-        may_update = self._may_update(bad, what, warns=self._group.rank == 0)
-        good_part = math.fsum(row[1] for rank, row in enumerate(rows) if rank not in bad)
-        all_parts = math.fsum(row[1] for row in rows)
+        may_update = self._may_update(bad, what, warns=is_alone or self._group.rank == 0)
+        good_loss = self._total([0.0 if rank in bad else loss for rank, loss in enumerate(losses)], like)
+        good_part = math.fsum(part for rank, part in enumerate(parts) if rank not in bad)
         # Where no worker has a finite loss, the last one stands.
-        standing = good_loss * all_parts / good_part if good_part else self._last_loss
+        standing = good_loss * math.fsum(parts) / good_part if good_part else self._last_loss
         return GuardVerdict(like.new_full((), standing), may_update, stop_signal)
 
-    def read_later(self, table: Tensor, like: Tensor) -> tuple[Tensor, Tensor, Callable[[], int]]:
-        """Decide on the device: the loss, 1 where a number is bad (0 elsewhere), and what `read`s the table later.
+    def decide_later(self, table: Tensor, like: Tensor) -> tuple[Tensor, Tensor, Callable[[], int]]:
+        """Decide on the device: the loss, 1 where a number is bad (0 elsewhere), and what `decide`s on the host later.
 
         For an update that the device itself can leave out, so that the host does not wait in every step.
         """
         rows = table.clone()  # the table's memory belongs to the next step
         is_bad = (~rows[:, (0, 2)].isfinite()).any().to(torch.float32)
-        return rows[:, 0].sum(), is_bad, lambda: self.read(rows, like).stop_signal
+        return rows[:, 0].sum(), is_bad, lambda: self.decide(rows.tolist(), like).stop_signal
 
     def _may_update(self, bad: tuple[int, ...], what: str, warns: bool) -> bool:
         """Whether the exchange tolerates these bad workers; if not, the policy decides. One worker `warns` for all."""
@@ -291,7 +294,7 @@ def _workers(replica: int, size: int) -> str:
 def _what_is_bad(
     bad: Sequence[int], losses: Sequence[float], squares: Sequence[float], replica_size: int = 1
 ) -> str:
-    """Which replicas' gradients or losses are not finite, and what the others' gradients are like.
+    """Which replicas' gradients or losses are not finite, and the largest norm of the others.
 
     A gradient is named before the loss: a worker whose gradient is finite is bad because of its loss.
 
@@ -316,6 +319,6 @@ def _what_is_bad(
 
 
 def _value(loss: float, square: float) -> str:
-    """A norm as it is, and the loss where that is not finite, either."""
+    """The norm; also the loss if it is not finite."""
     about_loss = "" if math.isfinite(loss) else f" and its loss {loss:g}"
     return f"{math.sqrt(square):g}{about_loss}"

@@ -46,7 +46,7 @@ _ELEMENTWISE = (
 def is_elementwise(optimizer: torch.optim.Optimizer) -> bool:
     """Whether the optimizer updates each element from its own gradient and state only, so that slices can be updated.
 
-    Our optimizers and those of torch that do so; a user's own declares `elementwise = True`.
+    Our optimizers and some of torch's do so; a user's own declares `elementwise = True`.
     """
     return bool(getattr(optimizer, "elementwise", False)) or type(optimizer) in _ELEMENTWISE
 
@@ -135,7 +135,7 @@ class Updated(Protocol):
         ...
 
     def all_norms(self, norms: Mapping[str, Tensor]) -> Tensor:
-        """The norms of all chunks in their order, given those of the tensors here."""
+        """The norms of all chunks in their order, given the norms of the tensors here."""
         ...
 
 
@@ -162,7 +162,7 @@ class Update:
     ) -> None:
         """`storage` is how parameters and state are stored between steps; None: as they are.
 
-        `groups` are those of the whole parameters, where these are slices.
+        `groups` are the groups of the whole parameters, if the layout's are slices.
         """
         self._layout = layout
         self._storage = storage

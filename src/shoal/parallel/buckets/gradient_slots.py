@@ -99,7 +99,8 @@ def fill(slots: Iterable[Slot], weight: Factor | None) -> list[Slot]:
             absent.append(slot)
             zeros.append(view)
         elif grad is not view or weight is not None:
-            refuse_sparse(slot.name, grad)
+            if grad.layout is not torch.strided:
+                raise sparse_gradient(slot.name)
             if grad.requires_grad and torch.is_grad_enabled():
                 raise WrapperError(
                     f"backward(create_graph=True) made a graph of the gradient of '{slot.name}', but the exchange of "
@@ -133,10 +134,9 @@ def second_gradient(name: str, fix: str) -> ConfigError:
     )
 
 
-def refuse_sparse(name: str, gradient: Tensor) -> None:
-    """Refuse a parameter's gradient that has no place in flat memory."""
-    if gradient.layout is not torch.strided:
-        raise ConfigError(
-            f"parameter '{name}' has a sparse gradient, but buckets hold dense gradients",
-            "Build the layer with sparse=False.",
-        )
+def sparse_gradient(name: str) -> ConfigError:
+    """The error for a parameter whose gradient has no place in flat memory."""
+    return ConfigError(
+        f"parameter '{name}' has a sparse gradient, but buckets hold dense gradients",
+        "Build the layer with sparse=False.",
+    )

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from shoal.comm.group import Group, Work
 from shoal.parallel.buckets.bucket import Bucket, Region
-from shoal.parallel.buckets.gradient_slots import ABSENT, refuse_sparse, second_gradient
+from shoal.parallel.buckets.gradient_slots import ABSENT, second_gradient, sparse_gradient
 from shoal.parallel.buckets.plan import Kind, PlannedBucket, Size, plan
 from shoal.parallel.buckets.unused import refuse_unused
 from shoal.parallel.gradient_engine import OnFinal
@@ -121,7 +121,8 @@ class RotatingBuckets:
             if param.grad is None:
                 view.fill_(ABSENT)
             else:
-                refuse_sparse(name, param.grad)
+                if param.grad.layout is not torch.strided:
+                    raise sparse_gradient(name)
                 view.copy_(param.grad)
             param.grad = None
 

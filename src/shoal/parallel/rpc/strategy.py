@@ -198,7 +198,7 @@ class Rpc(Strategy):
         table[:, 2] = squares.sum() if finite else 0.0
         if not finite:
             table[list(self._layers), 2] = squares
-        verdict = self._guard.read(table, loss)
+        verdict = self._guard.decide(table.tolist(), loss)
         return verdict.stop_signal, verdict.may_update
 
     def evaluate(self, batch: Batch) -> Sums:

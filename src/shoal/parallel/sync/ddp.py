@@ -90,7 +90,7 @@ class Ddp(Sync):
         """One update on one batch, of which this worker has a share."""
         reducer, layout = self._reducer, self._layout
         if reducer is None and self._sums_in_backward is None:
-            return self._step_of_one_replica(share, lr)
+            return super().step(share, lr)
         if self._in_lockstep:
             share = replace(share, parts=in_lockstep(self._group, share.parts, layout.zero.device))
         if reducer is None:
@@ -109,10 +109,10 @@ class Ddp(Sync):
                 reducer.wait()
                 table = reducer.piggyback.view(-1, ROW)
                 if not self._waits:
-                    loss, is_bad, settle = self._guard.read_later(table, loss)
+                    loss, is_bad, settle = self._guard.decide_later(table, loss)
                     self._update(lr, unless=is_bad)
                     return StepResult(loss, settle=settle)
-                verdict = self._guard.read(table, loss)
+                verdict = self._guard.decide(table.tolist(), loss)
         if verdict.may_update:
             self._update(lr)
         return StepResult(verdict.loss, verdict.stop_signal)

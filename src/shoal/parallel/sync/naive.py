@@ -58,8 +58,7 @@ class Naive(Sync):
         loss = self._gradients(share, part)
         with self._layout.span("exchange", "move"):
             grads = self._present_gradients()
-            for grad in grads.values():
-                self._guard.look(grad)
+            self._guard.look(*grads.values())
             verdict = self._guard.agree(loss, share)
         if verdict.may_update and self._config.aggregate == "gradients":
             self._sum_gradients(grads, part)
@@ -101,7 +100,7 @@ class Naive(Sync):
         averaged |= {
             piece.name: piece.tensor
             for piece in self._update.pieces()
-            # A step is a number for the whole parameter; that of a parameter that is one number has its shape, too.
+            # Not the count of steps, which has the shape of a parameter that is a single number.
             if piece.place.shape and not piece.name.endswith(".step")
         }
         return {name: tensor for name, tensor in averaged.items() if tensor.dtype.to_real().is_floating_point}

@@ -76,7 +76,7 @@ class OneCopySync(Sync):
         """One update on one batch, of which this worker has a share."""
         reducer, layout, group = self._reducer, self._layout, self._group
         if reducer is None:
-            return self._step_of_one_replica(share, lr)
+            return super().step(share, lr)
         loss = layout.gradients(share, before_last=reducer.prepare)
         with layout.span("exchange", "move"):
             self._to_report = loss, share

@@ -71,8 +71,7 @@ class ReplicaSync(Sync):
             gradients = {name: grad.contiguous() for name, grad in self._present_gradients().items()}
             for name, gradient in gradients.items():
                 layout.params[name].grad = gradient
-            for gradient in gradients.values():
-                self._guard.look(gradient)
+            self._guard.look(*gradients.values())
             verdict = self._guard.agree(loss, share)
             if verdict.may_update:
                 self.combine(gradients, share.num_samples / share.num_samples_global)

@@ -1,4 +1,4 @@
-"""The base of all syncs, and what they are built from."""
+"""The base of all syncs, and the parts that they are built from."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ from shoal.parallel.update import Update
 
 @dataclass(frozen=True)
 class SyncParts:
-    """What a sync is built from."""
+    """The parts of a sync."""
 
     layout: Layout
     update: Update
@@ -49,7 +49,7 @@ class Sync(Strategy):
         self._steps_in_backward = parts.step_in_backward
         self._step_in_backward: StepInBackward | None = None
 
-    def _step_of_one_replica(self, share: Share, lr: float) -> StepResult:
+    def step(self, share: Share, lr: float) -> StepResult:
         """A step without other replicas. Workers that divide this one agree on bad numbers and stop signals."""
         layout = self._layout
         if layout.updates_inside:
@@ -76,7 +76,7 @@ class Sync(Strategy):
 
         def update() -> None:
             self._look()
-            if self._guard.sees_finite():
+            if self._guard.sees_finite:
                 self._update.without_clipping(lr)
 
         verdict = self._guard.agree(self._layout.update_each(share, update), share)
@@ -84,9 +84,8 @@ class Sync(Strategy):
 
     def _look(self) -> None:
         """Have the guard measure the gradients."""
-        for param in self._layout.params.values():
-            if param.grad is not None:
-                self._guard.look(param.grad)
+        grads = [param.grad for param in self._layout.params.values()]
+        self._guard.look(*[grad for grad in grads if grad is not None])
 
     def _present_gradients(self) -> dict[str, Tensor]:
         """The gradients that exist; −0, which changes no sum, where only other workers' samples reached a parameter.

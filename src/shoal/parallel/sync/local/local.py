@@ -81,7 +81,7 @@ class LocalSync(Sync):
         """This worker's own state, while the model is the average of all workers'."""
         self._last_loss = parts.layout.zero
         self._received_signal = self._agreed_signal = 0
-        """The stop signal that this worker has received, and the one that all know of."""
+        """The stop signal that this worker has received, and the signal that all workers know of."""
 
     def step(self, share: Share, lr: float) -> StepResult:
         """One update of this worker alone; then the averagings that end or begin with it."""
@@ -153,7 +153,7 @@ class LocalSync(Sync):
         table, averaging.table = averaging.table, None
         if table is None:
             return None
-        verdict = self._guard.read(table, self._last_loss)
+        verdict = self._guard.decide(table.tolist(), self._last_loss)
         self._agreed_signal = self._agreed_signal or verdict.stop_signal
         return verdict
 
@@ -166,7 +166,7 @@ class LocalSync(Sync):
                 piece.tensor.dtype.to_real().is_floating_point
                 and piece.tensor.shape == self._layout.params[name].shape
             )
-            # The count of steps of a parameter that is one number has its shape, too.
+            # Not the count of steps, which has the shape of a parameter that is a single number.
             if is_moment and key != "step":
                 found.setdefault(name, {})[key] = piece.tensor
         return found

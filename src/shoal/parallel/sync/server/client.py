@@ -9,7 +9,16 @@ from shoal.comm.group import Group, Work
 from shoal.events.spans import MAPPED, PULLED
 from shoal.parallel.sync.server.push_codec import PushEncoder
 from shoal.parallel.sync.server.shards import FlatCopy
-from shoal.parallel.sync.server.wire import Kind, Reply, Request, empty_header, pause_servers, send_all
+from shoal.parallel.sync.server.wire import (
+    REPLY_BYTES,
+    Kind,
+    Reply,
+    Request,
+    decoded,
+    empty_header,
+    pause_servers,
+    send_all,
+)
 
 
 @final
@@ -19,10 +28,12 @@ class ServerClient:
     def __init__(self, world: Group, servers: int, params: Mapping[str, Tensor]) -> None:
         self._world, self._num_servers = world, servers
         self.flat = FlatCopy(params, servers, world)
+        self.gradients = self.flat.flat_gradients
+        """The gradients of the next push. A caller may change them in place."""
         self.replies: list[Reply] = []
         """The last reply of each server; the first server's decides about turns and stopping."""
         self.encoder: PushEncoder | None = None
-        """Encodes what is pushed, if anything does."""
+        """Encodes pushes; None: they are sent as they are."""
         self._sequence = 0
         self._versions = [0] * servers
 
@@ -35,11 +46,6 @@ class ServerClient:
         """Push this worker's gradients with the next request; the names of parameters without one, where it has −0."""
         return self.flat.take_gradients()
 
-    @property
-    def gradients(self) -> list[Tensor]:
-        """What the next push has. A caller may change them in place."""
-        return self.flat.flat_gradients
-
     def ask(self, request: Request, gradients: bool = False) -> Reply:
         """Send a request, with the flat gradients if asked to, and wait for all replies; the first server's.
 
@@ -47,43 +53,35 @@ class ServerClient:
         """
         if request.kind in (Kind.PULL, Kind.PUSH):
             self._sequence += 1
-        world, flat = self._world, self.flat
-        pushed: Sequence[Sequence[Tensor]] = [() for _ in self.servers]
+        world, flat, servers = self._world, self.flat, self.servers
+        pushed: Sequence[Sequence[Tensor]] = [()] * len(servers)
         if gradients and self.encoder is not None:
             pushed = [(message,) for message in self.encoder.encode(flat.gradients, request.training_step)]
         elif gradients and not flat.is_mapped:
             pushed = flat.gradients
         works: list[Work] = []
-        for index, server in enumerate(self.servers):
+        for index, server in enumerate(servers):
             own = request._replace(sequence=self._sequence, version=self._versions[index])
             works += send_all(world, server, own, pushed[index])
-        headers = [empty_header(Reply) for _ in self.servers]
+        headers = [empty_header(Reply) for _ in servers]
         works += [
             world.recv(tensor, server)
-            for server, header, weights in zip(self.servers, headers, flat.weights, strict=True)
+            for server, header, weights in zip(servers, headers, flat.weights, strict=True)
             for tensor in (header, *(() if flat.is_mapped else weights))
             if tensor.numel()
         ]
         for work in works:
             work.wait()
-        self._note(headers, mapped_push=gradients and self.encoder is None and flat.is_mapped)
-        self.replies = [Reply.decoded(header) for header in headers]
+        # The replies with their weights; or, in mapped memory, the bytes that the servers read and write.
+        world.note_transfer(PULLED, len(servers) * REPLY_BYTES + (0 if flat.is_mapped else flat.num_bytes))
+        if flat.is_mapped:
+            world.note_transfer(MAPPED, flat.num_bytes * (1 + (gradients and self.encoder is None)))
+        self.replies = [decoded(Reply, header) for header in headers]
         self._versions = [reply.version for reply in self.replies]
         if request.kind == Kind.HELLO:
             self._sequence = self.replies[0].sequence
         flat.set_weights()
         return self.replies[0]
-
-    def _note(self, headers: Sequence[Tensor], mapped_push: bool) -> None:
-        """Count what came with the replies, and what the servers read and write in this worker's memory."""
-        flat = self.flat
-        weights, pushed = (
-            sum(part.nbytes for parts in each for part in parts) for each in (flat.weights, flat.gradients)
-        )
-        pulled = sum(header.nbytes for header in headers) + (0 if flat.is_mapped else weights)
-        self._world.note_transfer(PULLED, pulled)
-        if flat.is_mapped:
-            self._world.note_transfer(MAPPED, weights + pushed * mapped_push)
 
     def pause(self, text: str) -> None:
         """End the serving of all servers, and give them a text. All workers call it, when none asks any more."""

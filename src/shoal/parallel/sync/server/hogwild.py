@@ -60,7 +60,7 @@ class Hogwild(Sync):
         """The updates that each worker has left out because a number was not finite."""
         self._buffers = buffer_sync_of(group, layout.model)
         self._num_bytes = 2 * sum(param.nbytes for param in layout.params.values())
-        """What a worker of a server pushes and pulls in a step."""
+        """Bytes that a worker of a server pushes and pulls in a step."""
         self._finished = 0
         self._has_met = False
         """Whether other workers may still evaluate or save the weights as they are."""
@@ -79,7 +79,7 @@ class Hogwild(Sync):
         self._group.beat()  # it may not communicate for a whole epoch
         loss = self._layout.gradients(share)
         row = self._measured(loss, share)
-        if self._may_update(row):
+        if self._may_update(row, loss):
             with self._layout.span("update", "compute"):
                 self._update.without_clipping(lr)
         else:
@@ -99,17 +99,18 @@ class Hogwild(Sync):
         if len(gradients) < len(params) and share.num_samples and self._config.unused == "refuse":
             missing = [name for name, param in params.items() if param.grad is None]
             refuse_unused(self._group, missing, len(params))
-        row = self._guard.row(loss, share, gradients)
+        self._guard.look(*gradients)
+        row = [*map(float, self._guard.row(loss, share))]
         clip_alone(gradients, row[2], row[1], self._update.clip_norm)
         return row
 
-    def _may_update(self, row: list[float]) -> bool:
+    def _may_update(self, row: list[float], loss: Tensor) -> bool:
         """Ask the guard; it raises if a number that is not finite ends the run."""
         rows: list[list[float]] = self._board.tolist()
         rows[self._group.rank] = row
         self._sees_stop = any(stop_signal for _, _, _, stop_signal in rows)
-        may_update = self._guard.permits(rows)
-        # Others compare their gradients with this row, so one that is not finite is not published.
+        may_update = self._guard.decide(rows, loss, is_alone=True).may_update
+        # Others compare their gradients with this row, so a row that is not finite is not published.
         for index, number in enumerate(row if may_update else (0.0, 0.0, 0.0, row[3])):
             self._own_row[index] = number
         return may_update

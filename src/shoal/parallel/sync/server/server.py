@@ -21,7 +21,15 @@ from shoal.parallel.sync.server.push_codec import PushFormat
 from shoal.parallel.sync.server.shards import Shard
 from shoal.parallel.sync.server.survivors import Survivors
 from shoal.parallel.sync.server.updates import Record, Rules, Updates
-from shoal.parallel.sync.server.wire import Kind, Reply, Request, empty_header, send_all, text_of_pause
+from shoal.parallel.sync.server.wire import (
+    Kind,
+    Reply,
+    Request,
+    decoded,
+    empty_header,
+    send_all,
+    text_of_pause,
+)
 from shoal.parallel.sync.sync import SyncParts
 
 
@@ -136,7 +144,7 @@ def answer_requests(
             replies = updates.lose(lost, record)
             survivors.note(updates.losses)
             send(replies)
-        rank, request = receipt.source, Request.decoded(header)
+        rank, request = receipt.source, decoded(Request, header)
         if request.kind == Kind.PAUSE:
             return text_of_pause(world, rank, request)
         number = rank if survivors is None else survivors.first_number(rank)

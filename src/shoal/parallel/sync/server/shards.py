@@ -25,7 +25,7 @@ from shoal.comm.alone import alone
 from shoal.comm.group import Group
 from shoal.comm.reduction import Op, tree_reduce
 from shoal.parallel.buckets.bucket import Bucket
-from shoal.parallel.buckets.gradient_slots import ABSENT, refuse_sparse
+from shoal.parallel.buckets.gradient_slots import ABSENT, sparse_gradient
 from shoal.parallel.buckets.plan import Memory
 from shoal.parallel.piece import Piece
 from shoal.parallel.slices import Slices, boundary
@@ -82,12 +82,15 @@ class FlatCopy:
         slots = _views_by_name(gradients)
         self.slots = {name: slots[name] for name in params}
         """The flat gradients in the parameters' shapes, under their names."""
-        self._weights = _views_by_name(weights)
+        received = _views_by_name(weights)
+        self._weights = [received[name] for name in params]
         self.gradients = [_ranges(gradients, server, servers) for server in range(servers)]
         self.weights = [_ranges(weights, server, servers) for server in range(servers)]
         self.buckets = gradients
         """All gradients, one bucket for each dtype."""
         self.flat_gradients = [bucket.flat for bucket in gradients]
+        self.num_bytes = sum(part.nbytes for parts in self.gradients for part in parts)
+        """Bytes of the gradients, and as many of the weights."""
 
     def take_gradients(self) -> list[str]:
         """Copy the gradients into flat memory, −0 where there is none; the names of parameters without one."""
@@ -99,7 +102,8 @@ class FlatCopy:
                 missing.append(name)
                 slot.fill_(ABSENT)
             else:
-                refuse_sparse(name, gradient)
+                if gradient.layout is not torch.strided:
+                    raise sparse_gradient(name)
                 slots.append(slot)
                 gradients.append(gradient)
         if slots:
@@ -109,8 +113,7 @@ class FlatCopy:
     @torch.no_grad()
     def set_weights(self) -> None:
         """Copy the weights that were received into the parameters."""
-        params = self._params
-        torch._foreach_copy_(list(params.values()), [self._weights[name] for name in params])  # pyright: ignore[reportPrivateUsage]
+        torch._foreach_copy_(list(self._params.values()), self._weights)  # pyright: ignore[reportPrivateUsage]
 
 
 @final

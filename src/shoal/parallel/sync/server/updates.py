@@ -61,7 +61,7 @@ class Updates:
     """
 
     def __init__(self, shard: Shard, rules: Rules, guard: Guard, like: Tensor) -> None:
-        self._shard, self._rules, self._guard, self._like = shard, rules, guard, like
+        self._shard, self._rules, self._guard, self._like = shard, rules, guard, like.double()
         self.ledger = rules.ledger()
         self._turns = rules.turns()
         self._finished: dict[int, Turn | None] = {}
@@ -74,7 +74,7 @@ class Updates:
         self._requests: dict[int, Request] = {}
         """The last request of each worker."""
         self._rows = [[0.0] * ROW for _ in range(rules.workers)]
-        """What each worker last reported to the guard."""
+        """Each worker's last report to the guard."""
         first = [weights.clone() for weights in shard.weights] if rules.config.compensation else []
         self._sent = dict.fromkeys(range(rules.workers), first)
         """The weights that each worker has, if delays are compensated; all start with the same."""
@@ -165,7 +165,7 @@ class Updates:
             self._rows[push.rank] = [request.loss, request.part, request.square, 0.0]
         ranks = [push.rank for push in update.pushes]
         rows = [self._rows[rank] for rank in ranks] if self._rules.needed else self._rows
-        verdict = self._guard.read(torch.tensor(rows, dtype=torch.float64), self._like.double())
+        verdict = self._guard.decide(rows, self._like)
         parts = sum(request.part for request in requests)
         self._loss = verdict.loss.item()
         if len(ranks) < self._rules.needed + self._rules.config.backup and parts:

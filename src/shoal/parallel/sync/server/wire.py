@@ -6,7 +6,7 @@ weights of these slices behind it. Numbers travel as float64, which has every in
 
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import NamedTuple, Self, TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -31,7 +31,7 @@ class Kind(IntEnum):
 
 
 class Request(NamedTuple):
-    """The header of what a worker sends."""
+    """The header of a worker's message."""
 
     kind: int
     sequence: int = 0
@@ -53,18 +53,13 @@ class Request(NamedTuple):
     training_step: int = 0
     """The step of the run, which goes on where `step` starts anew: by it codecs warm up and draw random numbers."""
 
-    @classmethod
-    def decoded(cls, header: Tensor) -> Self:
-        """The request that a header holds."""
-        return _decoded(cls, header)
-
 
 class Reply(NamedTuple):
-    """The header of what a server sends."""
+    """The header of a server's message."""
 
     sequence: int
     version: int
-    """Updates in the weights that follow, with those that were skipped."""
+    """Updates in the weights that follow, skipped ones included."""
     step: int = 0
     """Gathered updates: the step that is computed now. A worker that is behind it skips steps. HELLO: the next step."""
     loss: float = 0.0
@@ -100,19 +95,16 @@ class Reply(NamedTuple):
         """Whether the worker asked for a turn and none is left, so that all workers meet."""
         return self.end > 0 and self.turn_step < 0
 
-    @classmethod
-    def decoded(cls, header: Tensor) -> Self:
-        """The reply that a header holds."""
-        return _decoded(cls, header)
 
-
-HEADER_BYTES = 8 * (len(Request._fields) + len(Reply._fields))
+REPLY_BYTES = 8 * len(Reply._fields)
+HEADER_BYTES = 8 * len(Request._fields) + REPLY_BYTES
 """Both headers of a request and its reply."""
 
 Header = TypeVar("Header", Request, Reply)
 
 
-def _decoded(kind: type[Header], header: Tensor) -> Header:
+def decoded(kind: type[Header], header: Tensor) -> Header:
+    """The request or the reply that a tensor holds."""
     types = kind.__annotations__.values()
     values = [int(number) if of is int else number for of, number in zip(types, header.tolist(), strict=True)]
     return kind(*values)  # pyright: ignore[reportArgumentType]

@@ -61,7 +61,7 @@ class ServerWorker(Sync):
             self._client = client = ServerClient(world, world.size - parts.group.size, layout.params)
             client.encoder = self._encoder = self._encoder_of(parts.exchange, client)
         self._buffers = buffer_sync_of(parts.group, layout.model)
-        self.takes_turns = config.takes_turns
+        self.takes_turns, self._gathers = config.takes_turns, config.gathers
         self._survivors = (
             Survivors(world, parts.group.size, parts.group) if config.on_lost == "continue" else None
         )
@@ -86,9 +86,10 @@ class ServerWorker(Sync):
 
     def step(self, share: Share, lr: float) -> StepResult:
         """Compute and push the gradients of a share; returns with the weights for the next step."""
-        self._go_on()
-        layout, config = self._layout, self._config
-        if config.gathers and self._finished < self._first_step:
+        if self._was_loaded:
+            self._go_on()
+        layout = self._layout
+        if self._gathers and self._finished < self._first_step:
             # The others have finished this step: its gradients would be dropped.
             self._finished += 1
             return self._result(layout.zero, share)
@@ -130,24 +131,26 @@ class ServerWorker(Sync):
         if missing and share.num_samples and self._config.unused == "refuse":
             refuse_unused(self._world, missing, len(self._layout.params))
         gradients = self._client.gradients
-        row = self._guard.row(loss, share, gradients)
-        if not self._config.gathers:
+        self._guard.look(*gradients)
+        row = [*map(float, self._guard.row(loss, share))]
+        if not self._gathers:
             clip_alone(gradients, row[2], row[1], self._update.clip_norm)
         return row
 
     def _result(self, loss: Tensor, share: Share) -> StepResult:
         """The loss of all workers where gradients are gathered; else the mean loss of this worker's samples."""
         reply = self._client.replies[0]
-        # One that is behind the others stops where they do: not before it has skipped the steps between.
+        # A worker that lags skips ahead to the others' step and stops there.
         stop_signal = reply.stop_signal if self._finished >= reply.step else 0
-        if self._config.gathers:
+        if self._gathers:
             return StepResult(loss.new_full((), reply.loss), stop_signal)
         own = loss * (share.num_samples_global / max(1, share.num_samples))
         return StepResult(own, stop_signal)
 
     def next_turn(self, first: int, end: int) -> Turn | EndOfTurns:
         """The next share of steps `first` to `end` − 1 that is free. It came with the weights."""
-        self._go_on()
+        if self._was_loaded:
+            self._go_on()
         if self._turn is None or self._segment != (first, end):
             self._segment = first, end
             self._turn = self._client.ask(Request(Kind.PULL, first=first, end=end)).turn
@@ -160,7 +163,7 @@ class ServerWorker(Sync):
     def consolidate(self) -> None:
         """When all workers have pushed everything, read the newest weights; all take rank 0's buffers."""
         self._group.barrier().wait()
-        if not self._config.gathers or self._config.backup:
+        if not self._gathers or self._config.backup:
             self._client.ask(Request(Kind.READ))
         if self._buffers is not None:
             self._buffers.update()
@@ -168,7 +171,7 @@ class ServerWorker(Sync):
 
     def agree_on_loss(self, loss_sum: float) -> float:
         """The mean of the workers' sums, weighted by their numbers of samples, if each has its own."""
-        if self._config.gathers or self.takes_turns:
+        if self._gathers or self.takes_turns:
             return loss_sum
         return agreed_loss(self._group, loss_sum, part_of(self._samples, self._group.size))
 
@@ -196,16 +199,15 @@ class ServerWorker(Sync):
 
     def _go_on(self) -> None:
         """After loading, go on with the sequence numbers and steps that the servers have loaded."""
-        if self._was_loaded:
-            self._was_loaded = False
-            self._finished = self._client.ask(Request(Kind.HELLO)).step
+        self._was_loaded = False
+        self._finished = self._client.ask(Request(Kind.HELLO)).step
 
     def summary(self) -> dict[str, Any]:
         """What the run's result says about updates and staleness, from the first server's counts."""
         reply = self._client.replies[0] if self._client.replies else Reply(0, 0)
         return {
             "mode": self._config.mode,
-            "gathers": self._config.gathers,
+            "gathers": self._gathers,
             "repeats": self._config.repeats,
             "exact": self._config.repeats and self._sums_exactly,
             "servers": len(self._client.servers),

@@ -191,11 +191,13 @@ class Shards:
         Gradients that `reached` parameters and are gone are refused in any case.
         """
         present = self.gradients.present
-        if dropped := [name for name in self._params if name in reached and name not in present]:
+        if reached and (
+            dropped := [name for name in self._params if name in reached and name not in present]
+        ):
             refuse_dropped(self._group, dropped, len(self._params))
         if self._unused == "refuse":
-            missing = [name for name in self._params if name not in present]
-            if missing and had_samples:
+            if had_samples and len(present) < len(self._params):
+                missing = [name for name in self._params if name not in present]
                 refuse_unused(self._group, missing, len(self._params))
             return
         somewhere = present_somewhere(self._group, [name in present for name in self._params])

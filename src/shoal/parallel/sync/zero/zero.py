@@ -87,7 +87,7 @@ class Zero(Sync):
         """One update on one batch, of which this worker has a share."""
         shards, layout = self._shards, self._layout
         if shards is None:
-            return self._step_of_one_replica(share, lr)
+            return super().step(share, lr)
         shards.gradients.restart()
         sums_once = self._stage == 1 or not layout.final_in_backward
         loss = self._sum_once(shards, share) if sums_once else self._sum_every_part(shards, share)

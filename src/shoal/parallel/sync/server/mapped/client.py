@@ -32,7 +32,7 @@ class MappedClient:
         """A collective of the world: the server makes a `MappedServer`."""
         layout, workers = parts.layout, parts.group.size
         self._world, self._config, self._guard = world, config, parts.guard
-        self._params = list(layout.params.values())
+        self._params, self._zero = list(layout.params.values()), layout.zero
         self._num_bytes = sum(param.nbytes for param in self._params)
         self.servers = range(workers, world.size)
         shard = MappedShard(layout, parts.update, world)
@@ -56,7 +56,7 @@ class MappedClient:
 
     @property
     def gradients(self) -> list[Tensor]:
-        """What the next push has. A caller may change them in place."""
+        """The gradients of the next push. A caller may change them in place."""
         return self._weights.gradients
 
     def ask(self, request: Request, gradients: bool = False) -> Reply:
@@ -92,7 +92,7 @@ class MappedClient:
         rank, row = self._world.rank, [request.loss, request.part, request.square, 0.0]
         rows = self._rows.tolist()
         rows[rank] = row
-        may_update = self._guard.permits(rows)
+        may_update = self._guard.decide(rows, self._zero, is_alone=True).may_update
         # A bad push counts once.
         self._rows[rank] = row if may_update else 0.0
         return may_update
@@ -102,7 +102,7 @@ class MappedClient:
         journal, config = self._journal, self._config
         if may_update:
             if config.compensation and request.part:
-                # The parameters still are those of the gradient.
+                # The parameters are still the weights that the gradient was computed with.
                 strength = config.compensation / request.part
                 compensate(self.gradients, [*self._weights.params.values()], self._params, strength)
             self._update.without_clipping(damped(request.lr, journal.version - self._version, config))

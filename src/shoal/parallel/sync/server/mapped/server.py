@@ -16,7 +16,7 @@ from shoal.parallel.sync.server.mapped.journal import Entry
 from shoal.parallel.sync.server.mapped.shard import MappedNumbers, MappedShard
 from shoal.parallel.sync.server.server import ServingRank
 from shoal.parallel.sync.server.updates import Record
-from shoal.parallel.sync.server.wire import Request, empty_header, text_of_pause
+from shoal.parallel.sync.server.wire import Request, decoded, empty_header, text_of_pause
 from shoal.parallel.sync.sync import SyncParts
 
 READ_EVERY_S = 0.05
@@ -50,7 +50,7 @@ class MappedServer(ServingRank):
         receipt.wait()
         self._look(serving.stop_signal, serving.record)
         self._has_paused = True
-        request = Request.decoded(header)  # these workers send no other message
+        request = decoded(Request, header)  # these workers send no other message
         return Pause(**json.loads(text_of_pause(self._world, receipt.source, request)))
 
     def _look(self, stop_signal: Callable[[], int], record: Record) -> None:
