@@ -42,14 +42,14 @@ _LONG_WORD = re.compile(r"\S{999,}[^\s:;,.]")
 
 
 def excerpt(text: str) -> str:
-    """The text; of a very long one, the beginning and the end, and of a very long word, such as a path, the beginning.
+    """The text; of a very long one, and of a very long word such as a path, the beginning and the end.
 
     >>> len(excerpt("x " * 10**7)) < 2 * MOST_SHOWN, len(excerpt(f"cannot read {'x' * 5000}")) < 300
     (True, True)
     >>> excerpt("no such column")
     'no such column'
     """
-    text = _LONG_WORD.sub(lambda word: shortened(word[0]), text)
+    text = _LONG_WORD.sub(lambda word: f"{shortened(word[0])} … {word[0][-20:]}", text)
     half = MOST_SHOWN // 2
     if len(text) <= MOST_SHOWN:
         return text

@@ -8,7 +8,7 @@ import torch
 
 from shoal.comm.algorithms import ALGORITHMS, ring
 from shoal.comm.reduction import Op
-from shoal.config.sections.compression import SETTINGS, CompressedConfig
+from shoal.config.sections.compression import CODEC_ROWS, CompressedConfig
 from shoal.config.sections.exchange import AllReduceConfig, ByConfig, RobustConfig
 from shoal.errors import ConfigError
 from shoal.parallel.exchange.compressed import Compressed
@@ -27,7 +27,7 @@ OURS = {
     **{f"by:{name}": subject_of(ByConfig(algorithm=name), 5) for name in ALGORITHMS},
     **{f"robust:{rule}": subject_of(RobustConfig(rule=rule), 6) for rule in ROBUST},
     "robust:trimmed_mean, two bad": subject_of(RobustConfig(rule="trimmed_mean", bad=2), 6),
-    **{f"compressed:{codec}": subject_of(CompressedConfig(codec=codec), 2) for codec in SETTINGS},
+    **{f"compressed:{codec}": subject_of(CompressedConfig(codec=codec), 2) for codec in CODEC_ROWS},
     "compressed:auto": subject_of(CompressedConfig(codec="auto"), 3),
     "compressed:topk, neutral": subject_of(CompressedConfig(codec="topk", ratio=1.0), 3),
     "compressed:randomk, neutral": subject_of(CompressedConfig(codec="randomk", ratio=1.0), 3),

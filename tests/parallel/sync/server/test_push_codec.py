@@ -6,7 +6,7 @@ from server_cases import bsp, history_of, members, strategy_of
 from strategy_cases import OPTIMIZERS, assert_equal, on_threads, one_machine, replica
 
 from shoal.comm.traced import traced
-from shoal.config.sections.compression import SETTINGS, CompressedConfig
+from shoal.config.sections.compression import CODEC_ROWS, CompressedConfig
 from shoal.parallel.exchange.compressed import Compressed
 from shoal.parallel.sync.server.push_codec import PushEncoder, PushFormat
 from shoal.parallel.sync.server.shards import FlatCopy
@@ -46,7 +46,7 @@ def formats(config, servers=2):
     return on_threads(1, work)[0]
 
 
-@pytest.mark.parametrize("codec", [codec for codec in SETTINGS if codec != "none"])
+@pytest.mark.parametrize("codec", [codec for codec in CODEC_ROWS if codec != "none"])
 def test_what_a_server_decodes_and_the_residual_are_the_gradient(codec):
     config = CompressedConfig(codec=codec, feedback=True)
     flat, pushes = formats(config)

@@ -310,13 +310,6 @@ def test_an_optimizer_that_is_not_elementwise_is_named():
         on_threads(2, work)
 
 
-@pytest.mark.parametrize("strategy", ["zero", "onecopy"])
-def test_a_worker_with_stale_weights_needs_weights_of_its_own(strategy):
-    flags = f"--strategy {strategy} --workers 2 --fault rank=1,gradient=stale"
-    with pytest.raises(ConfigError, match="needs a worker with all weights to itself"):
-        read(None, flags.split())
-
-
 def blocks(name):
     """The first layer, and the rest."""
     return name.startswith("0")
