@@ -95,7 +95,7 @@ class TensorboardLogger(Callback):
         self._writer: Any = None
 
     def start(self, folder: Path, step: int, total_steps: int) -> None:
-        """Open the files; those of a resumed run hide what it had written after its checkpoint."""
+        """Open the files; a resumed run hides the lines that it had written after its checkpoint."""
         make_folder(folder / "tensorboard")
         self._writer = self._make(str(folder / "tensorboard"), purge_step=step + 1 if step else None)
         self._last = step

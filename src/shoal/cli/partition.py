@@ -43,7 +43,7 @@ class PartitionFlags(Flags):
 def run(given: Given[PartitionFlags]) -> int:
     """Divide a data set among workers and show which samples each owns.
 
-    Other flags are those of `shoal train`: --workers N (default 4), --seed N, --data-dir PATH, --data.samples N,
+    Other flags are as in `shoal train`: --workers N (default 4), --seed N, --data-dir PATH, --data.samples N,
     --partition.labels_per_worker N. The rules:
     """
     config = _config(given)
@@ -70,7 +70,7 @@ def run(given: Given[PartitionFlags]) -> int:
 
 
 def _config(given: Given[PartitionFlags]) -> "RunConfig":
-    """The run whose partition is shown: its settings are checked as those of any run."""
+    """The run whose partition is shown: its settings are checked like any run's."""
     from shoal.config.read import read
 
     flags = given.flags

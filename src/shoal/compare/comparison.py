@@ -269,7 +269,7 @@ def _names(folders: Sequence[Path]) -> list[str]:
 
 
 def _threads(run: Run) -> int | None:
-    """The threads that rank 0 reported at the start, or else those of the settings."""
+    """The threads that rank 0 reported at the start, or else the settings' number."""
     starts = [record for record in read_events(run.folder.events()) if record["event"] == "start"]
     return starts[-1].get("threads", run.config.threads) if starts else run.config.threads
 

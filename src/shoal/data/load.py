@@ -63,7 +63,7 @@ def load(config: DataConfig, seed_of_validation: int = 0, catalogue: Catalogue =
 def load_idx(folder: str, name: str = "own", classes: int = CLASSES) -> DataSet:
     """Your own data in MNIST's format: four files with MNIST's names in one folder, of any size and shape.
 
-    The format and the labels are checked. Mean and standard deviation are those of the training pictures.
+    The format and the labels are checked. Mean and standard deviation come from the training pictures.
     """
     paths: list[Path] = []
     for file in IDX_FILES:

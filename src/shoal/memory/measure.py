@@ -249,7 +249,7 @@ def _predicted(
 
 
 def _with_activations(config: RunConfig, sizes: Sizes, batch: Batch) -> Sizes:
-    """The numbers, with those of a pass of a whole model."""
+    """The numbers, with the activations of a pass of a whole model."""
     dataset, is_offloaded = load(config.data), config.memory.offload != "none"
     with sized_model(config, dataset) as (model, autocast):
         checkpoint_blocks(model, config.memory.checkpoint)

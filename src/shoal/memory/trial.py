@@ -97,7 +97,7 @@ def try_each(configs: Sequence[RunConfig], most: int = TIMED, longest_s: float =
     No further step is measured after `longest_s`: with 0, one. A variant that a worker refuses is a ConfigError here.
 
     In workers that have tried another variant, tensors would be allocated in gaps of the heap that it left, and the
-    peak would be higher than that of a run.
+    peak would be higher than in a run.
     """
     for config in configs:
         check_can_try(config)

@@ -115,7 +115,7 @@ class CompressedConfig(Checked):
 
     @property
     def codecs(self) -> set[str]:
-        """The codecs that it names: its own, and those of layers and candidates."""
+        """The codecs that it names: its own, the layers' and the candidates'."""
         return {self.codec, *(encoding.codec for encoding in self.encodings())}
 
     def alternatives(self) -> "dict[str, CompressedConfig]":
@@ -164,7 +164,7 @@ class CompressedConfig(Checked):
         return settings | ({"candidates": self.candidates} if self.candidates else {})
 
     def _complete(self, codec: str, given: dict[str, Any]) -> Encoding:
-        """An encoding with all its settings: those of a rule, those of the run if it is the run's codec, defaults."""
+        """An encoding with all its settings: a rule's, the run's if it is the run's codec, defaults."""
         settings = {**CODEC_ROWS[codec].settings, **(self._given() if codec == self.codec else {}), **given}
         is_biased = CODEC_ROWS[codec].needs_feedback or "vote" in settings
         default = is_biased and not settings.get("vote")

@@ -119,7 +119,7 @@ class Global:
         return self._divided(min(count, self.num_samples - consumed), self._shares)
 
     def step(self, epoch: int, consumed: int, count: int, rank: int) -> Tensor:
-        """The worker's slice of the step, after those of the lower ranks."""
+        """The worker's slice of the step, after the slices of the lower ranks."""
         return worker_indices(self._order(epoch), consumed, self.counts(consumed, count), rank)
 
 

@@ -232,7 +232,7 @@ class Plan:
         return runs
 
     def equal_single(self, workers: int) -> str:
-        """The name of the run on one machine with which that of these workers is compared."""
+        """The name of the run on one machine with which these workers are compared."""
         return "equal-single" if self.device == "cpu" else f"equal-single-{workers}-parts"
 
     def _run(self, seed: int, workers: int = 1, optimizer: OptimizerConfig | None = None) -> RunConfig:

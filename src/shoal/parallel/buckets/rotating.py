@@ -57,7 +57,7 @@ class RotatingBuckets:
     parameters. Phase 3, before the memory is used again, or at the end: wait for the sum, and `arrived` uses it.
 
     Memory: twice the largest bucket, and gradients of a bucket that is not complete, never all gradients together.
-    The gradients are those of one backward pass: a second one would find parameters that have changed.
+    The gradients belong to one backward pass: a second one would find parameters that have changed.
     """
 
     def __init__(

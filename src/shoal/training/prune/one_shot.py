@@ -46,7 +46,7 @@ class Size(NamedTuple):
     num_values: int
     """Values that are stored: pruned weights are not counted."""
     num_bytes: int
-    """Their bytes; of a tensor with pruned weights, those of the kept values and one bit for each weight."""
+    """Their bytes; a tensor with pruned weights counts its kept values, and one bit for each weight."""
 
 
 class PrunedOnce(NamedTuple):

@@ -33,7 +33,7 @@ def prepare(
 ) -> StartingPoint:
     """Change a model that was built from the seed into the one that the run starts with, in place.
 
-    Phase 1, weights: those of `--start`. Phase 2, `--prune channels`: remove channels. A resumed run only takes its
+    Phase 1, weights: from `--start`. Phase 2, `--prune channels`: remove channels. A resumed run only takes its
     widths; its weights are in its checkpoint.
     """
     rewind = config.prune.rewind if isinstance(config.prune, WeightPruneConfig) else None
@@ -58,7 +58,7 @@ def prepare(
 
 
 def _weights_at(step: int, initial: Mapping[str, Tensor], start: str) -> Mapping[str, Tensor]:
-    """The weights of a run at a step: its initial ones, which the seed determines, or those of a checkpoint."""
+    """The weights of a run at a step: its initial ones, which the seed determines, or a checkpoint's."""
     if step == 0:
         return initial
     folder = RunFolder(Path(start)).checkpoints

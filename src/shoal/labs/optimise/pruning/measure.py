@@ -69,7 +69,7 @@ class Measurements:
     """By kind and sparsity."""
 
     def speedup(self, pruned: Pruned) -> Measured:
-        """Forward pass of the whole network over that of a pruned one, formed in each round."""
+        """Time of the whole network's forward pass over a pruned one's, formed in each round."""
         return inside_run([a / b for a, b in zip(self.forward_s, pruned.forward_s, strict=True)])
 
     def of_kind(self, kind: str) -> list[Pruned]:
