@@ -50,7 +50,7 @@ class MappedCopies(NamedTuple):
     gradients: list[Bucket]
     weights: list[Bucket]
     all_gradients: list[list[Tensor]]
-    """For each bucket, the slices of all ranks."""
+    """For each bucket, the gradients of every rank."""
     all_weights: list[list[Tensor]]
 
     @classmethod
