@@ -1,11 +1,15 @@
 """`sent` means the same for every strategy on every group: what leaves a worker with ring algorithms."""
 
+from threading import Event
+
 import pytest
 from group_worlds import World
 
 from sent import AGREEING, CASES, MAPPING, N, trained
 from shoal.codecs.build import CODECS
 from shoal.comm.threads.group import run_threads
+from shoal.parallel.strategy import EndOfTurns
+from shoal.parallel.sync.server.worker import ServerWorker
 
 WORKERS = (2, 4)
 BY_THREADS = [
@@ -36,6 +40,21 @@ def test_threads_send_what_the_formula_says(tmp_path, name, workers):
     size = size_of(name, workers, "threads", tmp_path)
     found = run_threads(size, lambda group: trained(group, name, workers, "threads", str(tmp_path)))
     check(name, workers, "threads", found)
+
+
+def test_a_worker_that_finds_no_free_share_has_pulled_all_the_same(tmp_path, monkeypatch):
+    others_are_done, next_turn = Event(), ServerWorker.next_turn
+
+    def late_on_rank_0(worker, first, end):
+        if worker.data_rank == 0:
+            assert others_are_done.wait(30)
+        turn = next_turn(worker, first, end)
+        if isinstance(turn, EndOfTurns):
+            others_are_done.set()
+        return turn
+
+    monkeypatch.setattr(ServerWorker, "next_turn", late_on_rank_0)
+    test_threads_send_what_the_formula_says(tmp_path, "server asp", 4)
 
 
 @pytest.mark.long

@@ -81,6 +81,7 @@ def train_by_turns(run: Run, first: Progress, division: Division) -> Progress:
         mine = division.step(at.epoch, at.consumed, count, turn.share)
         result, lr = step(run, at, mine, count)
         own = run.log.step(replace(own, step=turn.step + 1, epoch=at.epoch), result, len(mine), lr)
+    run.log.count_rest()
     for hook in run.hooks:
         hook.after_steps()
     own = run.log.settle(own)

@@ -103,6 +103,11 @@ class StepLog:
         self._observer.stepped(progress, losses[-1])
         return progress
 
+    def count_rest(self) -> None:
+        """Count the bytes since the last step: a worker that found no free share has pulled weights without a step."""
+        self._count(self._calls)
+        self._calls.clear()
+
     def restart_clock(self) -> None:
         """Exclude the time and the calls since the last step: building, evaluation and checkpoints are not training."""
         self._since, self._last_end = time.perf_counter(), self._mark()
@@ -146,11 +151,16 @@ class StepLog:
             "seconds": round(seconds, 6),
             "totals_ns": totals_ns(spans),
             "blocked_ns": sum(call.duration_ns for call in entry.calls),
-            "sent_bytes": sum(call.sent_bytes for call in entry.calls),
-            "mapped_bytes": sum(call.bytes for call in entry.calls if call.name == MAPPED),
         }
-        self.sent_bytes += record["sent_bytes"]
-        self.mapped_bytes += record["mapped_bytes"]
+        record["sent_bytes"], record["mapped_bytes"] = self._count(entry.calls)
         if self._keeps_spans(entry.step):
             record["spans"] = [span[1:] for span in (*spans, *entry.calls)]
         self._events.append(record)
+
+    def _count(self, calls: Sequence[Span]) -> tuple[int, int]:
+        """Add to `sent_bytes` and `mapped_bytes`; how many bytes each grew."""
+        sent = sum(call.sent_bytes for call in calls)
+        mapped = sum(call.bytes for call in calls if call.name == MAPPED)
+        self.sent_bytes += sent
+        self.mapped_bytes += mapped
+        return sent, mapped
