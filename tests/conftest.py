@@ -65,6 +65,15 @@ LONG_LIMIT_S = 300
 """After this a long test has hung. Some take half a minute alone, and four times that on a busy machine."""
 
 
+@pytest.fixture(autouse=True, scope="session")
+def templates() -> Iterator[None]:
+    """Worker processes of all tests are copies of few templates: each loads torch once."""
+    from shoal.launch.process.template import keeping_templates
+
+    with keeping_templates():
+        yield
+
+
 @pytest.fixture(autouse=True)
 def forget_written_modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A module that a test wrote and imported is gone after it: another test may write one of the same name."""

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 
-from launching import environment, free_port
+from launching import environment, free_port, rank_of
 from nursery import Nursery
 from process_table import in_sessions, in_use, read, tagged, working_in
 
@@ -123,10 +123,8 @@ class Stage:
         def found():
             ranks = {}
             for pid in tagged(self.folder):
-                variables = read(f"/proc/{pid}/environ").split(b"\0")
-                rank = [each[5:] for each in variables if each.startswith(b"RANK=")]
-                if rank and b"worker_main" in read(f"/proc/{pid}/cmdline"):
-                    ranks.setdefault(int(rank[0]), pid)
+                if (rank := rank_of(pid)) is not None:
+                    ranks.setdefault(rank, pid)
             return [ranks[rank] for rank in sorted(ranks)]
 
         self.wait_for(

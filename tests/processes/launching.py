@@ -39,7 +39,21 @@ def command(*words):
 
 def workers_of(launcher_pid):
     """The processes that a launcher has started and that are still there, forked children included."""
-    return _living(f"shoal.launch.process.worker_main\0{launcher_pid}\0")
+    return [pid for pid in _living(f"\0{launcher_pid}\0") if rank_of(pid) is not None]
+
+
+def rank_of(pid):
+    """The rank of a worker that a launcher has started; None for other processes."""
+    name, _, rank = _read(f"/proc/{pid}/comm").strip().rpartition(b" ")
+    return int(rank) if name == b"shoal rank" else None
+
+
+def launcher():
+    """The launcher of this worker: its parent, or the parent of the template that it is a copy of."""
+    parent = os.getppid()
+    if b"shoal.launch.process.template" not in _read(f"/proc/{parent}/cmdline"):
+        return parent
+    return int(_read(f"/proc/{parent}/stat").rpartition(b")")[2].split()[1])
 
 
 def orphan_killers_of(launcher_pid):
@@ -64,7 +78,7 @@ def _living(words):
     return [
         pid
         for pid in pids
-        if words.encode() in _read(f"/proc/{pid}/cmdline") and state_of(pid) not in ("", "Z")
+        if words.encode() in _read(f"/proc/{pid}/cmdline") + b"\0" and state_of(pid) not in ("", "Z")
     ]
 
 

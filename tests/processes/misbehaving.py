@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 
 import torch
+from launching import launcher
 from torch import nn
 
 
@@ -62,7 +63,7 @@ def _raise():
 def _ask_to_stop(number):
     """Send a signal as a user does: to the launcher, else to this process."""
     is_launched = "TORCHELASTIC_USE_AGENT_STORE" in os.environ
-    os.kill(os.getppid() if is_launched else os.getpid(), number)
+    os.kill(launcher() if is_launched else os.getpid(), number)
 
 
 FAULTS = {
@@ -82,7 +83,7 @@ FAULTS = {
     "nan": lambda: math.nan,
     "SIGINT": lambda: _ask_to_stop(signal.SIGINT),
     "SIGTERM": lambda: _ask_to_stop(signal.SIGTERM),
-    "launcher": lambda: os.kill(os.getppid(), signal.SIGKILL),
+    "launcher": lambda: os.kill(launcher(), signal.SIGKILL),
 }
 """What each does; a number that it returns is a factor for the values that pass."""
 

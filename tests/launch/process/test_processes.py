@@ -10,15 +10,16 @@ import pytest
 
 from shoal.errors import WorkerError
 from shoal.launch.handle import end_all
-from shoal.launch.process.child import start_program
+from shoal.launch.process.child import ChildProcess, start_program
 from shoal.launch.process.processes import ProcessHandle, ProcessTask, run
 from shoal.launch.supervise import Policy
 
 
-class Unkillable:
+class Unkillable(ChildProcess):
     """A process in state D: signals reach it, and it does not end."""
 
-    pid = 2**22 + 1  # more than any process number
+    def __init__(self):
+        super().__init__(2**22 + 1)  # more than any process number
 
     def poll(self):
         return None
@@ -31,7 +32,7 @@ def test_a_process_that_cannot_be_killed_is_named_and_left():
     read_end, write_end = os.pipe()
     handle = ProcessHandle(1, read_end, Unkillable(), None)
     assert end_all([handle], wait_s=0.1) == [handle]
-    assert handle.name() == f"rank 1 (process {Unkillable.pid})"
+    assert handle.name() == f"rank 1 (process {Unkillable().pid})"
     os.close(write_end)
 
 
@@ -82,6 +83,7 @@ def test_a_worker_that_is_stopped_before_its_program_is_loaded_is_named(tmp_path
         really(path, arguments, environment)
 
     monkeypatch.setattr(os, "execve", stop_rank_1)
+    monkeypatch.delattr(os, "pidfd_open")  # then workers are no copies of a template
     (tmp_path / "program.py").write_text("import time\ntime.sleep(60)\n")
     task = ProcessTask(
         {"kind": "program", "path": str(tmp_path / "program.py"), "arguments": [], "group": "shm"}

@@ -4,6 +4,7 @@
 would stop its parent, too. Here the parent goes on at once, and sees the stop as any other.
 """
 
+import contextlib
 import ctypes
 import fcntl
 import os
@@ -11,9 +12,8 @@ import signal
 import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
-from typing import final
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else lambda *_: 0
 
 
@@ -22,7 +22,18 @@ def on_death_of_parent(number: int) -> None:
     _prctl(_PR_SET_PDEATHSIG, number)
 
 
-@final
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when the thread that started it ends. Linux only; elsewhere a no-op."""
+    on_death_of_parent(signal.SIGKILL)
+    if sys.platform == "linux" and os.getppid() != parent:  # it had already ended
+        os._exit(1)
+
+
+def name_process(name: str) -> None:
+    """What `ps` and `top` show; at most 15 characters. Only on Linux."""
+    _prctl(_PR_SET_NAME, name.encode())
+
+
 class ChildProcess:
     """A child of this process, as `subprocess.Popen` would show it."""
 
@@ -33,13 +44,21 @@ class ChildProcess:
     def poll(self) -> int | None:
         """The exit code, below 0 for a signal; None while it runs."""
         if self.returncode is None:
-            try:
-                pid, status = os.waitpid(self.pid, os.WNOHANG)
-            except ChildProcessError:  # this program ignores SIGCHLD: the code is lost
-                pid, status = self.pid, 0
-            if pid:
-                self.returncode = os.waitstatus_to_exitcode(status)
+            self.returncode = self._ended()
         return self.returncode
+
+    def _ended(self) -> int | None:
+        try:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+        except ChildProcessError:  # this program ignores SIGCHLD: the code is lost
+            return 0
+        return os.waitstatus_to_exitcode(status) if pid else None
+
+    def end(self) -> int | None:
+        """A new descriptor that becomes readable when it ends; None where the system has none."""
+        with contextlib.suppress(AttributeError, OSError):
+            return os.pidfd_open(self.pid)
+        return None
 
     def wait(self, timeout: float) -> int | None:
         """Wait at most that long for its end."""
@@ -87,12 +106,7 @@ def _run(
         copies = {number: fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, 3) for number, each in streams.items()}
         for number, each in copies.items():
             os.dup2(each, number)
-        last = 2
-        for each in sorted(keeps):
-            os.set_inheritable(each, True)
-            os.closerange(last + 1, each)
-            last = each
-        os.closerange(last + 1, os.sysconf("SC_OPEN_MAX"))
+        close_all_but(keeps)
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, signal.SIG_DFL)
@@ -102,3 +116,13 @@ def _run(
         os.write(2, f"cannot start {command[0]}: {error.strerror}\n".encode())
     finally:
         os._exit(127)
+
+
+def close_all_but(keeps: Collection[int]) -> None:
+    """Close all descriptors but the standard streams and these, which programs that this one becomes inherit."""
+    last = 2
+    for each in sorted(keeps):
+        os.set_inheritable(each, True)
+        os.closerange(last + 1, each)
+        last = each
+    os.closerange(last + 1, os.sysconf("SC_OPEN_MAX"))

@@ -19,10 +19,9 @@ import torch
 from shoal.comm.rendezvous.secret import inheritable, receive
 from shoal.errors import ConfigError
 from shoal.launch.failure import failure_of
-from shoal.launch.process.child import ChildProcess
+from shoal.launch.process.child import ChildProcess, die_with_parent
 from shoal.launch.process.orphans import OrphanKiller
 from shoal.launch.process.processes import ProcessHandle, place_variables, run_at
-from shoal.launch.process.worker_main import die_with_parent
 from shoal.launch.reports import Reporter
 from shoal.launch.supervise import Listener, Policy
 from shoal.training.stop import stop_signals

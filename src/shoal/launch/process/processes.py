@@ -3,7 +3,8 @@
 The launcher holds the store where workers meet, on loopback and on a port that the system chose, so it survives the
 death of any worker. Workers run in sessions of their own: Ctrl-C reaches the launcher alone, which passes it on once,
 and killing a worker's process group ends whatever it started. A worker dies with its launcher
-(`worker_main.die_with_parent`), and so does what it started (`orphans.py`).
+(`child.die_with_parent`), and so does what it started (`orphans.py`).
+Workers are copies of a template that has loaded torch once (`template.py`), where the system can make such copies.
 """
 
 import contextlib
@@ -12,7 +13,7 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import IO, Any, TypeVar, final
 
@@ -24,6 +25,7 @@ from shoal.launch.cores import threads_per_worker
 from shoal.launch.handle import WorkerHandle, end_all
 from shoal.launch.process.child import ChildProcess, start_program
 from shoal.launch.process.orphans import OrphanKiller, orphan_killer
+from shoal.launch.process.template import Template, template_for
 from shoal.launch.signals import SignalRelay
 from shoal.launch.start import WorkerPlace, start
 from shoal.launch.supervise import Listener, Policy, supervise
@@ -48,7 +50,15 @@ def run(
     task: ProcessTask, workers: int, listener: Listener | None = None, policy: Policy | None = None
 ) -> None:
     """Run a task in one process per worker; raise the first failure."""
-    run_at(ProcessPlace, task, workers, listener, policy)
+    environment = _environment(task, workers)
+    with template_for(interpreter(), environment, workers) as template:
+        run_at(
+            lambda port, orphans, secret: ProcessPlace(port, orphans, secret, environment, template),
+            task,
+            workers,
+            listener,
+            policy,
+        )
 
 
 def run_at(
@@ -85,28 +95,35 @@ class ProcessPlace:
     port: int
     orphans: OrphanKiller
     secret: bytes = field(repr=False)
+    environment: Mapping[str, str]
+    """Without the worker's place."""
+    template: Template | None
+    """What the worker is a copy of; None: it is a new interpreter."""
 
     def start(self, task: ProcessTask, rank: int, size: int) -> "ProcessHandle":
         """Start the process.
 
         Its task goes through standard input, the secret of the run through a pipe, its reports come through another.
         """
+        environment = {**self.environment, **place_variables(self.port, rank, size)}
+        path = [entry for entry in sys.path if isinstance(entry, str)]  # pyright: ignore[reportUnnecessaryIsInstance]
         with contextlib.ExitStack() as undo, inheritable(self.secret) as secret:
             read_end, write_end = os.pipe()
             undo.callback(os.close, read_end)
             log = undo.enter_context(tempfile.TemporaryFile()) if task.keeps_output else None
             # A file, because a write into a pipe would wait for a worker that is stopped.
             settings = undo.enter_context(tempfile.TemporaryFile())
-            settings.write(json.dumps(task.settings).encode())
+            settings.write(json.dumps({**task.settings, "environment": environment, "import_path": path}).encode())
             settings.seek(0)
-            command = [*_interpreter(), "shoal.launch.process.worker_main"]
             streams = {0: settings.fileno(), **({} if log is None else dict.fromkeys((1, 2), log.fileno()))}
+            keeps = [write_end, secret]
             try:
-                process = start_program(
-                    [*command, *map(str, (os.getpid(), write_end, secret))],
+                process = self.template and self.template.start([streams.get(n, n) for n in range(3)], keeps)
+                process = process or start_program(
+                    [*interpreter(), "shoal.launch.process.worker_main", *map(str, (os.getpid(), *keeps))],
                     streams,
-                    self._environment(task, rank, size),
-                    keeps=[write_end, secret],
+                    environment,
+                    keeps,
                 )
             finally:
                 os.close(write_end)
@@ -115,13 +132,15 @@ class ProcessPlace:
         self.orphans.watch(process.pid)
         return ProcessHandle(rank, read_end, process, log)
 
-    def _environment(self, task: ProcessTask, rank: int, size: int) -> dict[str, str]:
-        environment = without_secret(os.environ) | place_variables(self.port, rank, size)
-        # In the environment, because some libraries read it there once, when they are loaded.
-        if task.threads:
-            environment["OMP_NUM_THREADS"] = str(task.threads)
-        environment.setdefault("OMP_NUM_THREADS", str(threads_per_worker(size)))
-        return environment
+
+def _environment(task: ProcessTask, workers: int) -> dict[str, str]:
+    """The environment of a task's workers, without their places."""
+    environment = without_secret(os.environ)
+    # In the environment, because some libraries read it there once, when they are loaded.
+    if task.threads:
+        environment["OMP_NUM_THREADS"] = str(task.threads)
+    environment.setdefault("OMP_NUM_THREADS", str(threads_per_worker(workers)))
+    return environment
 
 
 def place_variables(port: int, rank: int, size: int) -> dict[str, str]:
@@ -137,8 +156,8 @@ def place_variables(port: int, rank: int, size: int) -> dict[str, str]:
     }
 
 
-def _interpreter() -> list[str]:
-    """Python with the import path of this process, in its order.
+def interpreter() -> list[str]:
+    """Python with the import path of this process, in its order; the next word names the module whose `main` it runs.
 
     `python -m` would put the current directory first, and a `queue.py` there would be imported by every worker.
     """
@@ -156,7 +175,7 @@ def _interpreter() -> list[str]:
 
 BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from shoal.launch.process.worker_main import main; raise SystemExit(main())"
+    "from importlib import import_module; raise SystemExit(import_module(sys.argv[2]).main())"
 )
 
 
@@ -167,9 +186,7 @@ class ProcessHandle(WorkerHandle):
     def __init__(self, rank: int, pipe: int, process: ChildProcess, log: IO[bytes] | None) -> None:
         super().__init__(rank, pipe)
         self._process, self._log, self._watch = process, log, ProcessWatch()
-        self._end: int | None = None
-        with contextlib.suppress(AttributeError, OSError):  # without it, the end is seen at the next look
-            self._end = os.pidfd_open(process.pid)
+        self._end = process.end()  # without it, the end is seen at the next look
 
     def descriptors(self) -> list[int]:
         """The pipe, and what becomes readable when the process ends."""

@@ -1,4 +1,4 @@
-"""The main program of a worker process, started by `processes.ProcessPlace` with the launcher's import path.
+"""The main program of a worker process: a new interpreter with the launcher's import path, or a copy of a template.
 
 Its task comes through standard input, its place in the world from the environment, and the secret of the run through a
 pipe; its reports go into another pipe. It is given the numbers of both.
@@ -12,26 +12,24 @@ import sys
 import traceback
 from typing import Any
 
-from shoal.launch.process.child import on_death_of_parent
-
-
-def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when the thread that started it ends. Linux only; elsewhere a no-op."""
-    on_death_of_parent(signal.SIGKILL)
-    if sys.platform == "linux" and os.getppid() != parent:  # it had already ended
-        os._exit(1)
+from shoal.launch.process.child import die_with_parent, name_process
 
 
 def main() -> int:
-    """Do the task and report how it went; return the exit code."""
+    """Of a new interpreter."""
     parent, descriptor, secret = map(int, sys.argv[-3:])
     die_with_parent(parent)
+    return work(json.loads(sys.stdin.read()), descriptor, secret)
+
+
+def work(task: dict[str, Any], descriptor: int, secret: int) -> int:
+    """Do the task and report how it went; return the exit code."""
+    name_process(f"shoal rank {os.environ['RANK']}")
     # SIGINT before the work begins exits silently.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     # A crash in native code then prints the Python stack of its thread.
     faulthandler.enable(all_threads=False)
-    task: dict[str, Any] = json.loads(sys.stdin.read())
 
     # These take seconds to load, and the lines above must not wait for them.
     from shoal.comm.rendezvous.secret import receive

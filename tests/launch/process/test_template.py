@@ -1,0 +1,154 @@
+"""Workers as copies of a template: what they have of it, and what happens when it is stopped, killed or gone."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from shoal.launch.process import template
+from shoal.launch.process.processes import ProcessTask, run
+from shoal.launch.process.template import keeping_templates
+
+SAYS = """
+import json, os, random, sys, threading
+import numpy, torch
+says = {
+    "pid": os.getpid(), "parent": os.getppid(), "session": os.getsid(0), "folder": os.getcwd(),
+    "variables": dict(os.environ), "modules": sorted(sys.modules), "path": sys.path, "name": __name__,
+    "threads": torch.get_num_threads(), "running": threading.active_count(), "cuda": torch.cuda.is_initialized(),
+    "drawn": [random.random(), numpy.random.random(), torch.rand(1).item()],
+    "open": sorted(map(int, os.listdir("/proc/self/fd")))[:-1],
+}
+with open(sys.argv[1] + os.environ["RANK"], "w") as file:
+    json.dump(says, file)
+"""
+
+
+def task(folder, text, *arguments, threads=0):
+    program = folder / "program.py"
+    program.write_text(text)
+    settings = {"kind": "program", "path": str(program), "arguments": list(arguments), "group": "shm"}
+    return ProcessTask(settings, threads=threads)
+
+
+def said(folder, name="says", workers=2, **options):
+    run(task(folder, SAYS, str(folder / name), **options), workers)
+    return [json.loads((folder / f"{name}{rank}").read_text()) for rank in range(workers)]
+
+
+@pytest.fixture
+def no_templates(monkeypatch):
+    """As in a program that keeps none."""
+    monkeypatch.setattr(template, "_kept", None)
+
+
+def test_a_copy_is_like_a_new_interpreter(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MINE", "ü\udcff")
+    monkeypatch.syspath_prepend(str(tmp_path / "of mine"))
+    sys.modules["shoal_of_this_program"] = sys.modules[__name__]
+    copies = said(tmp_path, "copy", threads=2)
+    with monkeypatch.context() as without:
+        without.delattr(os, "pidfd_open")
+        new = said(tmp_path, "new", threads=2)
+    del sys.modules["shoal_of_this_program"]
+    same = ("folder", "path", "name", "threads", "running", "cuda")
+    for copy, other in zip(copies, new, strict=True):
+        assert {key: copy[key] for key in same} == {key: other[key] for key in same}
+        assert copy["variables"].keys() == other["variables"].keys()
+        assert copy["variables"]["MINE"] == "ü\udcff"
+        assert set(copy["modules"]) >= set(other["modules"])
+        assert "shoal_of_this_program" not in copy["modules"]
+        assert copy["session"] == copy["pid"]
+        assert len(copy["open"]) == len(other["open"])
+    assert copies[0]["parent"] == copies[1]["parent"] != os.getpid()
+    assert new[0]["parent"] == new[1]["parent"] == os.getpid()
+    assert len({number for copy in copies for number in copy["drawn"]}) == 6
+
+
+def test_templates_are_kept_for_runs_with_the_same_environment(tmp_path, monkeypatch, no_templates):
+    with keeping_templates():
+        monkeypatch.setenv("OMP_NUM_THREADS", "1")
+        first, again = (said(tmp_path, workers=1)[0]["parent"] for _ in range(2))
+        descriptors = os.listdir(f"/proc/{first}/fd")
+        monkeypatch.setenv("MKL_NUM_THREADS", "1")
+        other = said(tmp_path, workers=1)[0]["parent"]
+        assert first == again != other
+        assert len(os.listdir(f"/proc/{first}/fd")) == len(descriptors), "it keeps nothing of a run"
+    for pid in (first, other):
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_a_thread_has_a_template_of_its_own_for_it_ends_with_it(tmp_path, no_templates):
+    found = []
+    with keeping_templates():
+        found.append(said(tmp_path, workers=1)[0]["parent"])
+        thread = threading.Thread(target=lambda: found.append(said(tmp_path, workers=1)[0]["parent"]))
+        thread.start()
+        thread.join()
+        found.append(said(tmp_path, workers=1)[0]["parent"])
+    assert found[0] == found[2] != found[1]
+
+
+def test_one_worker_is_a_new_interpreter_where_no_template_is_kept(tmp_path, no_templates):
+    assert said(tmp_path, workers=1)[0]["parent"] == os.getpid()
+    assert said(tmp_path, workers=2)[0]["parent"] != os.getpid()
+
+
+def test_a_stopped_template_is_continued(tmp_path, no_templates):
+    with keeping_templates():
+        pid = said(tmp_path)[0]["parent"]
+        os.kill(pid, signal.SIGSTOP)
+        assert said(tmp_path)[0]["parent"] == pid
+        stops = "import os, signal\nos.kill(os.getppid(), signal.SIGSTOP)\n"
+        run(task(tmp_path, stops), 2)
+
+
+def test_a_template_that_was_killed_is_replaced(tmp_path, no_templates):
+    with keeping_templates():
+        pid = said(tmp_path)[0]["parent"]
+        os.kill(pid, signal.SIGKILL)
+        assert said(tmp_path)[0]["parent"] not in (pid, os.getpid())
+
+
+def test_a_template_that_dies_ends_its_copies_and_the_run(tmp_path):
+    dies = "import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\nsignal.pause()\n"
+    with pytest.raises(Exception, match="was killed by SIGKILL"):
+        run(task(tmp_path, dies), 2)
+
+
+def test_a_template_that_cannot_load_is_done_without(tmp_path, monkeypatch, no_templates):
+    monkeypatch.setattr(template, "__name__", "shoal.no_such_module")
+    assert said(tmp_path)[0]["parent"] == os.getpid()
+
+
+def test_asking_all_processes_to_stop_does_not_end_the_template(tmp_path, no_templates):
+    asks = "import os, signal\nos.kill(os.getppid(), signal.SIGTERM)\nos.kill(os.getppid(), signal.SIGHUP)\n"
+    with keeping_templates():
+        pid = said(tmp_path)[0]["parent"]
+        run(task(tmp_path, asks), 2)
+        assert said(tmp_path)[0]["parent"] == pid
+
+
+def test_a_launcher_that_is_killed_leaves_no_template_and_no_copy(tmp_path):
+    (tmp_path / "program.py").write_text(
+        "import os, pathlib, signal, sys\nmine = pathlib.Path(sys.argv[1] + os.environ['RANK'])\n"
+        "mine.with_suffix('.new').write_text(f'{os.getpid()} {os.getppid()}')\n"
+        "mine.with_suffix('.new').rename(mine)\nsignal.pause()\n"
+    )
+    command = [sys.executable, "-m", "shoal", "launch", "--workers", "2", "program.py", "pids"]
+    launcher = subprocess.Popen(command, cwd=tmp_path)
+    files = [tmp_path / f"pids{rank}" for rank in range(2)]
+    while not all(file.exists() for file in files):
+        assert launcher.poll() is None
+    launcher.kill()
+    launcher.wait()
+    for pid in {int(word) for file in files for word in file.read_text().split()}:
+        while Path(f"/proc/{pid}").exists() and ") Z" not in Path(f"/proc/{pid}/stat").read_text():
+            pass
