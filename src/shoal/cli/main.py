@@ -13,6 +13,7 @@ from shoal.cli import text
 from shoal.cli.command import Command, CommandGroup
 from shoal.cli.interrupts import ending_while_torch_loads, exit_code_of
 from shoal.errors import ConfigError, ShoalError, sys_exit_error, unknown
+from shoal.launch.process.template import keeping_templates
 
 _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 """A full or read-only disk is not a bug, wherever it is noticed."""
@@ -45,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Torch reads it when it is loaded. Its warnings of broken connections are stacks of C++; our errors name the rank.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     try:
-        with ending_while_torch_loads(), warnings.catch_warnings():
+        with ending_while_torch_loads(), warnings.catch_warnings(), keeping_templates():
             warnings.showwarning = text.caution
             return _dispatch(words)
     except ShoalError as error:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from shoal.comm.join import place_from_environment
 from shoal.config.schema import RunConfig
 from shoal.errors import ConfigError
+from shoal.launch.process.template import keeping_templates
 from shoal.memory.search import MARGIN, Formula, Search, Try, needed
 from shoal.memory.technique_table import formula_parts
 from shoal.memory.techniques import MemoryVariant
@@ -74,7 +75,8 @@ def within_budget(
     budget = config.memory.budget_bytes
     assert budget is not None
     search = Search(config, trying or (lambda each: try_each([each], TIMED)[0]), formula)
-    search.run(budget)
+    with keeping_templates():
+        search.run(budget)
     fitting = search.fitting(budget)
     if not fitting:
         variant = search.smallest

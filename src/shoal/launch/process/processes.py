@@ -113,7 +113,9 @@ class ProcessPlace:
             log = undo.enter_context(tempfile.TemporaryFile()) if task.keeps_output else None
             # A file, because a write into a pipe would wait for a worker that is stopped.
             settings = undo.enter_context(tempfile.TemporaryFile())
-            settings.write(json.dumps({**task.settings, "environment": environment, "import_path": path}).encode())
+            settings.write(
+                json.dumps({**task.settings, "environment": environment, "import_path": path}).encode()
+            )
             settings.seek(0)
             streams = {0: settings.fileno(), **({} if log is None else dict.fromkeys((1, 2), log.fileno()))}
             keeps = [write_end, secret]

@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Generator, Mapping, Sequence
 from importlib import import_module
+from io import TextIOWrapper
 from typing import final
 
 from shoal.launch.process.child import ChildProcess, close_all_but, die_with_parent, start_program
@@ -170,12 +171,13 @@ def main() -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
     for module in PRELOADED:
         import_module(module)
-    gc.collect()
-    gc.freeze()  # a copy that looks for garbage would otherwise copy all pages
+    # A copy that looks for garbage would otherwise copy all pages. What is garbage already stays: workers would use its
+    # place, and need less memory than new interpreters.
+    gc.freeze()
     channel, copies = socket.socket(fileno=os.dup(0)), dict[int, tuple[int, int]]()
     while True:
         for ready in select.select([channel, *copies], [], [])[0]:
-            if ready is not channel:
+            if isinstance(ready, int):
                 pid, status = copies.pop(ready)
                 os.write(status, _NUMBER.pack(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])))
                 os.close(status)
@@ -210,7 +212,8 @@ def _work(template: int, here: int, streams: Sequence[int], keeps: Sequence[int]
         os.dup2(each, number)
     close_all_but(keeps)
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(line_buffering=stream is sys.stderr or stream.isatty())
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(line_buffering=stream is sys.stderr or stream.isatty())
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGHUP})
