@@ -71,50 +71,56 @@ def test_a_copy_is_like_a_new_interpreter(tmp_path, monkeypatch):
     assert len({number for copy in copies for number in copy["drawn"]}) == 6
 
 
-def test_templates_are_kept_for_runs_with_the_same_environment(tmp_path, monkeypatch, no_templates):
+@pytest.mark.long
+def test_templates_are_kept_for_runs_of_a_thread_with_the_same_environment(
+    tmp_path, monkeypatch, no_templates
+):
+    found = []
+
+    def note():
+        found.append(said(tmp_path, workers=1)[0]["parent"])
+
     with keeping_templates():
-        monkeypatch.setenv("OMP_NUM_THREADS", "1")
-        first, again = (said(tmp_path, workers=1)[0]["parent"] for _ in range(2))
-        descriptors = os.listdir(f"/proc/{first}/fd")
+        note()
+        descriptors = len(os.listdir(f"/proc/{found[0]}/fd"))
+        thread = threading.Thread(target=note)  # the kernel ends its template with it
+        thread.start()
+        thread.join()
+        note()
+        assert len(os.listdir(f"/proc/{found[0]}/fd")) == descriptors, "it keeps nothing of a run"
         monkeypatch.setenv("MKL_NUM_THREADS", "1")
-        other = said(tmp_path, workers=1)[0]["parent"]
-        assert first == again != other
-        assert len(os.listdir(f"/proc/{first}/fd")) == len(descriptors), "it keeps nothing of a run"
-    for pid in (first, other):
+        note()
+    first, of_thread, again, other = found
+    assert first == again
+    assert len({first, of_thread, other}) == 3
+    for pid in found:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
 
 
-def test_a_thread_has_a_template_of_its_own_for_it_ends_with_it(tmp_path, no_templates):
-    found = []
-    with keeping_templates():
-        found.append(said(tmp_path, workers=1)[0]["parent"])
-        thread = threading.Thread(target=lambda: found.append(said(tmp_path, workers=1)[0]["parent"]))
-        thread.start()
-        thread.join()
-        found.append(said(tmp_path, workers=1)[0]["parent"])
-    assert found[0] == found[2] != found[1]
-
-
 def test_one_worker_is_a_new_interpreter_where_no_template_is_kept(tmp_path, no_templates):
     assert said(tmp_path, workers=1)[0]["parent"] == os.getpid()
-    assert said(tmp_path, workers=2)[0]["parent"] != os.getpid()
 
 
-def test_a_stopped_template_is_continued(tmp_path, no_templates):
-    with keeping_templates():
-        pid = said(tmp_path)[0]["parent"]
-        os.kill(pid, signal.SIGSTOP)
-        assert said(tmp_path)[0]["parent"] == pid
-        stops = "import os, signal\nos.kill(os.getppid(), signal.SIGSTOP)\n"
-        run(task(tmp_path, stops), 2)
+def test_a_stopped_template_is_continued(tmp_path):
+    pid = said(tmp_path)[0]["parent"]
+    os.kill(pid, signal.SIGSTOP)
+    assert said(tmp_path)[0]["parent"] == pid
+    stops = "import os, signal\nos.kill(os.getppid(), signal.SIGSTOP)\n"
+    run(task(tmp_path, stops), 2)
 
 
-def test_a_template_that_was_killed_is_replaced(tmp_path, no_templates):
-    with keeping_templates():
-        pid = said(tmp_path)[0]["parent"]
-        os.kill(pid, signal.SIGKILL)
-        assert said(tmp_path)[0]["parent"] not in (pid, os.getpid())
+def test_asking_all_processes_to_stop_does_not_end_the_template(tmp_path):
+    asks = "import os, signal\nos.kill(os.getppid(), signal.SIGTERM)\nos.kill(os.getppid(), signal.SIGHUP)\n"
+    pid = said(tmp_path)[0]["parent"]
+    run(task(tmp_path, asks), 2)
+    assert said(tmp_path)[0]["parent"] == pid
+
+
+def test_a_template_that_was_killed_is_replaced(tmp_path):
+    pid = said(tmp_path)[0]["parent"]
+    os.kill(pid, signal.SIGKILL)
+    assert said(tmp_path)[0]["parent"] not in (pid, os.getpid())
 
 
 def test_a_template_that_dies_ends_its_copies_and_the_run(tmp_path):
@@ -123,19 +129,13 @@ def test_a_template_that_dies_ends_its_copies_and_the_run(tmp_path):
         run(task(tmp_path, dies), 2)
 
 
+@pytest.mark.long
 def test_a_template_that_cannot_load_is_done_without(tmp_path, monkeypatch, no_templates):
     monkeypatch.setattr(template, "__name__", "shoal.no_such_module")
     assert said(tmp_path)[0]["parent"] == os.getpid()
 
 
-def test_asking_all_processes_to_stop_does_not_end_the_template(tmp_path, no_templates):
-    asks = "import os, signal\nos.kill(os.getppid(), signal.SIGTERM)\nos.kill(os.getppid(), signal.SIGHUP)\n"
-    with keeping_templates():
-        pid = said(tmp_path)[0]["parent"]
-        run(task(tmp_path, asks), 2)
-        assert said(tmp_path)[0]["parent"] == pid
-
-
+@pytest.mark.long
 def test_a_launcher_that_is_killed_leaves_no_template_and_no_copy(tmp_path):
     (tmp_path / "program.py").write_text(
         "import os, pathlib, signal, sys\nmine = pathlib.Path(sys.argv[1] + os.environ['RANK'])\n"
