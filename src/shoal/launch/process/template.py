@@ -156,9 +156,8 @@ class _Copy(ChildProcess):
                 os.kill(self._template, signal.SIGCONT)  # if it is stopped
             return None
         os.close(self._status)
-        return (
-            _NUMBER.unpack(code)[0] if code else -signal.SIGKILL
-        )  # the template is dead, and so are its copies
+        # Without a code the template is dead, and its copies with it.
+        return _NUMBER.unpack(code)[0] if code else -signal.SIGKILL
 
     def end(self) -> int | None:
         return os.dup(self._status)
@@ -169,6 +168,7 @@ def main() -> int:
     die_with_parent(int(sys.argv[-1]))
     # It ends with its launcher. Whoever asks a whole group of processes to stop asks the workers.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    os.close(os.pidfd_open(os.getpid()))  # where the system refuses it, there are no templates
     for module in PRELOADED:
         import_module(module)
     # A copy that looks for garbage would otherwise copy all pages. What is garbage already stays: workers would use its
@@ -179,7 +179,9 @@ def main() -> int:
         for ready in select.select([channel, *copies], [], [])[0]:
             if isinstance(ready, int):
                 pid, status = copies.pop(ready)
-                os.write(status, _NUMBER.pack(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])))
+                code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+                with contextlib.suppress(BrokenPipeError):  # nobody asks for it any more
+                    os.write(status, _NUMBER.pack(code))
                 os.close(status)
                 os.close(ready)
                 continue
