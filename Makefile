@@ -6,19 +6,21 @@ READY := $(VENV)/.installed
 
 .PHONY: demo test test-long test-explore test-third-party test-faults lint format clean install
 SEED ?= $(shell date +%s)
+# With bytecode: otherwise pytest rewrites every test file anew, and every process that a test starts compiles shoal anew.
+PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 2 --dist worksteal -q
 
 demo: $(READY)  ## the same training by every strategy: one table, a verdict, a report
 	$(BIN)/shoal compare quickstart
 
 test: $(READY)  ## every test and doctest but the long ones; the same examples in every run
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -q -m "not long"
+	$(PYTEST) -m "not long"
 
 test-long: $(READY)  ## the tests that take long: more launchers, faults and strangers among real processes
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -q -m long
+	$(PYTEST) -m long
 
 test-explore: $(READY)  ## the property tests with new random examples; SEED=n repeats a run
 	@echo "Random examples of seed $(SEED); repeat this run with: make test-explore SEED=$(SEED)"
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal -q -m hypothesis \
+	$(PYTEST) -m hypothesis \
 	  --hypothesis-profile=explore --hypothesis-seed=$(SEED) \
 	  || { echo "Failed with seed $(SEED); repeat with: make test-explore SEED=$(SEED)"; exit 1; }
 

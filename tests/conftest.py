@@ -1,5 +1,6 @@
 """What all tests share: repeatable examples, the long tests, and GPU tests only where there is a GPU."""
 
+import gc
 import signal
 import sys
 from collections.abc import Iterator
@@ -83,6 +84,12 @@ def forget_written_modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator
     for name in sys.modules.keys() - before:
         if str(getattr(sys.modules[name], "__file__", None)).startswith(written):
             del sys.modules[name]
+
+
+def pytest_collection_finish() -> None:
+    """Take the tests themselves out of the garbage collector, which would look through all ten thousand each time."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

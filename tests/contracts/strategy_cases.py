@@ -41,7 +41,7 @@ from shoal.parallel.sync.zero.zero import Zero
 from shoal.parallel.training_clock import TrainingClock
 from shoal.parallel.update import Update
 
-STEPS = 10
+STEPS, BATCHES = 6, 10
 BATCH = 12
 INPUTS, OUTPUTS = 6, 5
 
@@ -176,8 +176,8 @@ def replica(
 @functools.cache
 def samples():
     draw = torch.Generator().manual_seed(1)
-    inputs = torch.randn(STEPS * BATCH, INPUTS, generator=draw, dtype=torch.float64)
-    return inputs, torch.randint(OUTPUTS, (STEPS * BATCH,), generator=draw)
+    inputs = torch.randn(BATCHES * BATCH, INPUTS, generator=draw, dtype=torch.float64)
+    return inputs, torch.randint(OUTPUTS, (BATCHES * BATCH,), generator=draw)
 
 
 def share(step, start, count, parts=1, dtype=torch.float64):

@@ -14,7 +14,7 @@ from group_worlds import World
 from shoal.comm.threads.group import run_threads
 from shoal.errors import MismatchError
 
-SIZES = (1, 2, 3, 4, 8)
+SIZES = (1, 2, 3, 8)
 KINDS = {"shm": True, "gloo": False}
 """The groups of real processes, and whether they sum in balanced-tree order beyond two members."""
 

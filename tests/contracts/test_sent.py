@@ -6,18 +6,16 @@ import pytest
 from group_worlds import World
 
 from sent import AGREEING, CASES, MAPPING, N, trained
-from shoal.codecs.build import CODECS
 from shoal.comm.threads.group import run_threads
 from shoal.parallel.strategy import EndOfTurns
 from shoal.parallel.sync.server.worker import ServerWorker
 
 WORKERS = (2, 4)
-BY_THREADS = [
-    (name, workers)
-    for name, case in CASES.items()
-    for workers in WORKERS
-    if "threads" in case.groups and (name not in CODECS or workers == 4)
+BY_THREADS = [(name, 4) for name, case in CASES.items() if "threads" in case.groups]
+BY_THREADS += [
+    (name, 2) for name in ("ddp", "dp", "zero 3", "server asp", "pipeline", "tensor", "by:all_gather_sum")
 ]
+"""All with four workers, and one formula of each kind with two; real processes send all with both."""
 
 
 def check(name, workers, kind, found):

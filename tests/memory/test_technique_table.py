@@ -1,5 +1,7 @@
 """The table of techniques: by formula alone, and compared with what real workers have in use."""
 
+from functools import cache
+
 import pytest
 import torch
 
@@ -36,6 +38,14 @@ TECHNIQUES = (
 )
 TOLERANCE = 0.15
 """As in docs/memory.md."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def each_formula_once():
+    """The tests ask for the same tables: each formula of a table goes through the model, which takes a while."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(technique_table, "formula_parts", cache(technique_table.formula_parts))
+        yield
 
 
 def test_rows_by_formula():

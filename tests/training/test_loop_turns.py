@@ -122,7 +122,7 @@ def test_bsp_ends_with_the_weights_of_ddp(tmp_path, capsys, launcher):
         ("--exchange compressed:topk --exchange.ratio 1", True, True),
         ("--exchange robust:median --exchange.bad 1", True, False),
         ("--strategy.backup 1", False, False),
-        ("--strategy.mode hogwild --launcher processes", False, False),
+        ("--strategy.mode hogwild", False, False),
     ],
 )
 def test_the_result_says_when_updates_are_not_one_machines(tmp_path, capsys, flags, repeats, exact):

@@ -33,7 +33,7 @@ def technique_rows(config: RunConfig, is_measured: bool = True) -> list[dict[str
     for variant in variants:
         name = variant.techniques[0] if variant.techniques else "plain"
         technique = TECHNIQUES.get(name)
-        parts = formula_parts(variant.config)
+        parts = formula_parts(variant.config) if variant.flags else plain_parts
         row: dict[str, object] = {
             "technique": name,
             "flags": variant.flags,

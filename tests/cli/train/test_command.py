@@ -246,8 +246,13 @@ def test_the_command_that_resumes_is_quoted_and_says_what_the_run_needs(here, ca
     assert f"resume with: {command}" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("workers", ["1", "2", "2 --launcher threads"])
-@pytest.mark.parametrize("flags", ["--model sys:exit", "--model mlp --loss exiting:loss"])
+@pytest.mark.parametrize(
+    ("flags", "workers"),
+    [
+        *(("--model sys:exit", workers) for workers in ("1", "2 --launcher threads")),
+        *(("--model mlp --loss exiting:loss", workers) for workers in ("1", "2", "2 --launcher threads")),
+    ],
+)
 def test_a_function_that_exits_is_an_error(here, capsys, flags, workers):
     (here / "exiting.py").write_text("import sys\ndef loss(outputs, labels):\n    sys.exit(0)\n")
     words = f"{TINY.replace('--model mlp --model.hidden 8', flags)} --strategy ddp --workers {workers}"

@@ -5,7 +5,7 @@ import threading
 import pytest
 import torch
 from server_cases import strategy_of
-from strategy_cases import OPTIMIZERS, on_threads, one_machine, rate, replica, share_of, state_of
+from strategy_cases import OPTIMIZERS, STEPS, on_threads, one_machine, rate, replica, share_of, state_of
 
 from shoal.config.sections.server import ServerConfig
 from shoal.errors import DivergedError
@@ -18,7 +18,7 @@ HOGWILD = ServerConfig(mode="hogwild")
 def test_one_worker_alone_is_one_machine(optimizer, clip_norm):
     def work(group):
         strategy = strategy_of(group, HOGWILD, replica(OPTIMIZERS[optimizer], clip_norm=clip_norm))
-        for step in range(10):
+        for step in range(STEPS):
             strategy.step(share_of(strategy, step, (12,)), rate(step))
         return state_of(strategy)
 
@@ -32,7 +32,7 @@ def test_workers_that_take_turns_add_up_to_one_machine():
 
     def work(group):
         strategy = strategy_of(group, HOGWILD, replica(OPTIMIZERS["gd"]))
-        for step in range(10):
+        for step in range(STEPS):
             mine = share_of(strategy, step, (7, 5))
             strategy._layout.gradients(mine)
             group.barrier().wait()
