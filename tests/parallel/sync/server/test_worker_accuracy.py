@@ -27,6 +27,6 @@ def accuracy(capsys, flags):
 def test_accuracy_is_within_two_points_of_one_machine(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     single = accuracy(capsys, "--name single")
-    for mode in ("bsp", "ssp", "asp", "hogwild"):
+    for mode in ("ssp", "asp", "hogwild"):
         found = accuracy(capsys, f"--strategy server --strategy.mode {mode} --workers 3 --name {mode}")
         assert found >= single - WITHIN, mode
