@@ -19,7 +19,7 @@ from torch import Tensor
 from shoal.optim.compact.scratch import Scratch
 
 BLOCK = 256
-"""Values with a common scale. It divides the chunks at which parameters are cut into slices (`parallel/norms.py`), so
+"""Values with a common scale. It divides the chunks at which parameters are cut into slices (`strategies/norms.py`), so
 that a slice has the blocks, and the bits, of the whole."""
 
 _SHIFT = 23 - 10
