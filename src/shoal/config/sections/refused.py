@@ -21,3 +21,8 @@ DIVIDED_WEIGHTS: Row = {
     "--fault stale": "no worker has all weights to itself",
     **OWN_ENGINES,
 }
+DIVIDED_MODEL: Row = {
+    **refused("--bottleneck", "--fault", why="conditions apply to a worker's gradients of whole batches"),
+    "--balance": "",
+    **OWN_ENGINES,
+}

@@ -12,7 +12,6 @@ from shoal import models
 from shoal.comm.agree import check_same_model
 from shoal.comm.mesh import Mesh
 from shoal.config.schema import RunConfig
-from shoal.config.sections.sync import RpcConfig
 from shoal.events.spans import SpanRecorder
 from shoal.models.measures import Measure
 from shoal.strategies.conditions import under_conditions
@@ -25,6 +24,7 @@ from shoal.strategies.leaf_sums import LeafSums
 from shoal.strategies.pipeline.cut import cut_by_cost, cut_by_name
 from shoal.strategies.pipeline.pipeline import Pipelined, PipelinePlan
 from shoal.strategies.rpc.division import cut_for_rpc
+from shoal.strategies.rpc.settings import RpcConfig
 from shoal.strategies.strategy import Gradients
 from shoal.strategies.tensor.divide import TensorParts, divide
 from shoal.strategies.tensor.plan import read_plan
