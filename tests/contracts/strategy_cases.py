@@ -19,7 +19,6 @@ from shoal.strategies.ddp.ddp import Ddp
 from shoal.strategies.ddp.settings import DdpConfig
 from shoal.strategies.dp import Dp
 from shoal.strategies.exchange.linear import AllReduce
-from shoal.strategies.exchange.training_clock import TrainingClock
 from shoal.strategies.gradient_engine import build_engine
 from shoal.strategies.guard import Guard
 from shoal.strategies.layout.whole import Whole
@@ -33,7 +32,7 @@ from shoal.strategies.pieces.piece import by_name
 from shoal.strategies.replicas.sync import SyncParts
 from shoal.strategies.settings import DpConfig, NaiveConfig
 from shoal.strategies.single import NoSync
-from shoal.strategies.strategy import Share
+from shoal.strategies.strategy import Share, TrainingClock
 from shoal.strategies.update import Update
 from shoal.strategies.zero.settings import ZeroConfig
 from shoal.strategies.zero.zero import Zero

@@ -24,14 +24,13 @@ from shoal.strategies.exchange.exchange import Exchange
 from shoal.strategies.exchange.linear import AllReduce
 from shoal.strategies.exchange.robust import Robust
 from shoal.strategies.exchange.rules import ROBUST
-from shoal.strategies.exchange.training_clock import TrainingClock
 from shoal.strategies.gradient_engine import GradientEngine, build_engine
 from shoal.strategies.guard import Guard
 from shoal.strategies.layout.whole import Whole
 from shoal.strategies.naive import Naive
 from shoal.strategies.replicas.sync import SyncParts
 from shoal.strategies.settings import NaiveConfig
-from shoal.strategies.strategy import Share
+from shoal.strategies.strategy import Share, TrainingClock
 from shoal.strategies.update import Update
 
 SIZE, STEPS, FIRST_BAD = 5, 4, 2

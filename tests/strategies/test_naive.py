@@ -10,10 +10,9 @@ from shoal.comm.traced import traced
 from shoal.config.sections.optimizer import AdamConfig, SgdConfig
 from shoal.data.dataset import Batch
 from shoal.errors import ConfigError, MismatchError
-from shoal.strategies.exchange.training_clock import TrainingClock
 from shoal.strategies.naive import Naive
 from shoal.strategies.settings import NaiveConfig
-from shoal.strategies.strategy import Share
+from shoal.strategies.strategy import Share, TrainingClock
 
 SHARES = (7, 0, 2, 3)
 SGD = SgdConfig(lr=0.1)

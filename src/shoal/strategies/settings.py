@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
+from shoal.config.feature import OWN_ENGINES, SHARES, Row
 from shoal.config.kinds import Checked
-from shoal.config.sections.refused import OWN_ENGINES, SHARES, Row
 from shoal.errors import ConfigError, unknown
 
 

@@ -1,6 +1,6 @@
 """The table of strategies, and the settings that `--sync` can name."""
 
-from shoal.config.sections.refused import Row
+from shoal.config.feature import Row
 from shoal.config.sections.values import Custom
 from shoal.strategies.ddp.settings import DdpConfig
 from shoal.strategies.local.settings import LocalConfig

@@ -18,9 +18,8 @@ from shoal.strategies.local.fragment import Moments
 from shoal.strategies.local.settings import LocalConfig
 from shoal.strategies.pieces.piece import Piece, by_name
 from shoal.strategies.replicas.initial_state import sync_initial_state
-from shoal.strategies.replicas.own_losses import agreed_loss, part_of
 from shoal.strategies.replicas.sync import Sync, SyncParts
-from shoal.strategies.strategy import Share, StepResult
+from shoal.strategies.strategy import Share, StepResult, agreed_loss, part_of
 
 
 @final

@@ -14,7 +14,6 @@ from shoal.strategies.exchange.compressed import Compressed
 from shoal.strategies.exchange.exchange import Exchange, pieces_under
 from shoal.strategies.pieces.piece import Piece
 from shoal.strategies.replicas.initial_state import sync_initial_state
-from shoal.strategies.replicas.own_losses import agreed_loss, part_of
 from shoal.strategies.replicas.sync import Sync, SyncParts
 from shoal.strategies.server.client import ServerClient
 from shoal.strategies.server.clipping import clip_alone
@@ -23,7 +22,7 @@ from shoal.strategies.server.push_codec import PushEncoder, PushFormat
 from shoal.strategies.server.settings import ServerConfig
 from shoal.strategies.server.survivors import Loss, Survivors
 from shoal.strategies.server.wire import Kind, Reply, Request
-from shoal.strategies.strategy import EndOfTurns, Pause, Share, StepResult, Turn
+from shoal.strategies.strategy import EndOfTurns, Pause, Share, StepResult, Turn, agreed_loss, part_of
 
 
 @final

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from shoal.config.feature import DIVIDED_MODEL, Row
 from shoal.config.kinds import Checked
-from shoal.config.sections.refused import DIVIDED_MODEL, Row
 
 
 @dataclass(frozen=True)

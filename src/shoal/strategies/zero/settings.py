@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
+from shoal.config.feature import DIVIDED_WEIGHTS, Row
 from shoal.config.kinds import AtLeast, AtMost, Checked, ImportPath
-from shoal.config.sections.refused import DIVIDED_WEIGHTS, Row
 from shoal.config.sections.values import Mebibytes
 from shoal.errors import ConfigError
 
