@@ -25,16 +25,17 @@ from shoal import models, optim
 from shoal.comm.group import Group
 from shoal.config.sections.model import CrossEntropyConfig
 from shoal.config.sections.optimizer import OptimizerConfig
-from shoal.config.sections.sync import DdpConfig, OneCopyConfig
 from shoal.data.dataset import Batch
 from shoal.events.spans import HostClock, SpanRecorder
 from shoal.strategies.ddp.ddp import Ddp
+from shoal.strategies.ddp.settings import DdpConfig
 from shoal.strategies.exchange.linear import AllReduce
 from shoal.strategies.gradient_engine import build_engine
 from shoal.strategies.guard import Guard
 from shoal.strategies.layout.whole import Whole
 from shoal.strategies.leaf_sums import LeafSums
 from shoal.strategies.onecopy.onecopy import OneCopySync
+from shoal.strategies.onecopy.settings import OneCopyConfig
 from shoal.strategies.replicas.sync import SyncParts
 from shoal.strategies.strategy import Share
 from shoal.strategies.update import Update

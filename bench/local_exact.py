@@ -23,7 +23,6 @@ from shoal.comm.threads.group import run_threads
 from shoal.config.sections.data import DigitsConfig
 from shoal.config.sections.model import CrossEntropyConfig, LenetConfig
 from shoal.config.sections.optimizer import AdamConfig, OptimizerConfig, SgdConfig
-from shoal.config.sections.sync import LocalConfig
 from shoal.data.dataset import Batch
 from shoal.data.load import load
 from shoal.events.spans import HostClock, SpanRecorder
@@ -32,6 +31,7 @@ from shoal.strategies.gradient_engine import build_engine
 from shoal.strategies.guard import Guard
 from shoal.strategies.layout.whole import Whole
 from shoal.strategies.local.local import LocalSync
+from shoal.strategies.local.settings import LocalConfig
 from shoal.strategies.replicas.sync import SyncParts
 from shoal.strategies.single import NoSync
 from shoal.strategies.strategy import Share, Strategy

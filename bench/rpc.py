@@ -29,7 +29,6 @@ from shoal.comm.group import Group
 from shoal.comm.shared_memory.group import SharedMemoryGroup
 from shoal.config.sections.model import CrossEntropyConfig, MlpConfig
 from shoal.config.sections.optimizer import SgdConfig
-from shoal.config.sections.sync import RpcConfig
 from shoal.data.dataset import Batch
 from shoal.events.spans import HostClock, SpanRecorder
 from shoal.strategies.exchange.linear import AllReduce
@@ -38,6 +37,7 @@ from shoal.strategies.guard import Guard
 from shoal.strategies.layout.whole import Whole
 from shoal.strategies.replicas.sync import SyncParts
 from shoal.strategies.rpc.rpc import Rpc
+from shoal.strategies.rpc.settings import RpcConfig
 from shoal.strategies.single import NoSync
 from shoal.strategies.strategy import Pause, Serving, Share, Strategy
 from shoal.strategies.update import Update

@@ -39,19 +39,18 @@ from shoal.comm.shared_memory.group import SharedMemoryGroup
 from shoal.config.conditions import Bottleneck
 from shoal.config.sections.model import CrossEntropyConfig, LenetConfig, MlpConfig
 from shoal.config.sections.optimizer import SgdConfig
-from shoal.config.sections.server import ServerConfig
 from shoal.data.dataset import Batch
 from shoal.events.spans import HostClock, SpanRecorder
 from shoal.strategies.conditions import under_conditions
 from shoal.strategies.exchange.linear import AllReduce
-from shoal.strategies.exchange.training_clock import TrainingClock
 from shoal.strategies.gradient_engine import build_engine
 from shoal.strategies.guard import Guard
 from shoal.strategies.layout.whole import Whole
 from shoal.strategies.replicas.sync import SyncParts
 from shoal.strategies.server.build import server_sync
+from shoal.strategies.server.settings import ServerConfig
 from shoal.strategies.single import NoSync
-from shoal.strategies.strategy import Gradients, Pause, Serving, Share, Strategy
+from shoal.strategies.strategy import Gradients, Pause, Serving, Share, Strategy, TrainingClock
 from shoal.strategies.update import Update
 
 WORKERS, BATCH, SLOWDOWN, LR = 2, 64, 3, 1e-3

@@ -43,16 +43,17 @@ from shoal.comm.shared_memory.group import SharedMemoryGroup
 from shoal.comm.traced import traced
 from shoal.config.sections.model import CrossEntropyConfig, LenetConfig, MlpConfig, ModelConfig
 from shoal.config.sections.optimizer import AdamConfig, OptimizerConfig, SgdConfig
-from shoal.config.sections.sync import DdpConfig, OneCopyConfig
 from shoal.data.dataset import Batch
 from shoal.events.spans import HostClock, SpanRecorder
 from shoal.strategies.ddp.ddp import Ddp
 from shoal.strategies.ddp.distributed_data_parallel import DistributedDataParallel
+from shoal.strategies.ddp.settings import DdpConfig
 from shoal.strategies.exchange.linear import AllReduce
 from shoal.strategies.gradient_engine import build_engine
 from shoal.strategies.guard import Guard
 from shoal.strategies.layout.whole import Whole
 from shoal.strategies.onecopy.onecopy import OneCopySync
+from shoal.strategies.onecopy.settings import OneCopyConfig
 from shoal.strategies.replicas.sync import SyncParts
 from shoal.strategies.single import NoSync
 from shoal.strategies.strategy import Share, Strategy

@@ -29,7 +29,6 @@ from common import Target, interleave, options, report
 from shoal import models, optim
 from shoal.comm.group import Group
 from shoal.config.sections.model import CrossEntropyConfig
-from shoal.config.sections.sync import ZeroConfig
 from shoal.data.dataset import Batch
 from shoal.events.spans import HostClock, SpanRecorder
 from shoal.strategies.exchange.linear import AllReduce
@@ -39,6 +38,7 @@ from shoal.strategies.layout.whole import Whole
 from shoal.strategies.replicas.sync import SyncParts
 from shoal.strategies.strategy import Share
 from shoal.strategies.update import Update
+from shoal.strategies.zero.settings import ZeroConfig
 from shoal.strategies.zero.zero import Zero
 from step import BATCH, MODELS, OPTIMIZERS, PAIR, WORKERS, Processes, Step, joined_pair, obey, work_alone
 

@@ -8,8 +8,11 @@ from shoal.config.mesh import grid
 from shoal.config.read import from_tree, merge, read, read_flags
 from shoal.config.schema import RunConfig
 from shoal.config.sections.launch import LaunchConfig
-from shoal.config.sections.sync import DdpConfig, NaiveConfig, NoSyncConfig, OneCopyConfig, ZeroConfig
 from shoal.errors import ConfigError
+from shoal.strategies.ddp.settings import DdpConfig
+from shoal.strategies.onecopy.settings import OneCopyConfig
+from shoal.strategies.settings import NaiveConfig, NoSyncConfig
+from shoal.strategies.zero.settings import ZeroConfig
 
 
 def read_words(words):

@@ -8,9 +8,9 @@ from strategy_cases import INPUTS, OPTIMIZERS, OUTPUTS, made, rate, replica, sha
 from torch import nn
 
 from shoal.comm.traced import traced
-from shoal.config.sections.sync import RpcConfig
 from shoal.strategies.pieces.whole_tensors import WholeTensors
 from shoal.strategies.rpc.rpc import Rpc
+from shoal.strategies.rpc.settings import RpcConfig
 from shoal.strategies.strategy import Pause, Serving
 from shoal.training import checkpoint
 from shoal.training.progress import Progress

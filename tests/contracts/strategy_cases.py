@@ -12,33 +12,29 @@ from shoal.comm.alone import alone
 from shoal.comm.threads.group import run_threads
 from shoal.config.sections.model import CrossEntropyConfig
 from shoal.config.sections.optimizer import AdamConfig, AdamWConfig, GdConfig, SgdConfig
-from shoal.config.sections.sync import (
-    DdpConfig,
-    DpConfig,
-    LocalConfig,
-    NaiveConfig,
-    OneCopyConfig,
-    ZeroConfig,
-)
 from shoal.data.dataset import Batch
 from shoal.events.spans import HostClock, SpanRecorder
 from shoal.models import build_loss
 from shoal.strategies.ddp.ddp import Ddp
+from shoal.strategies.ddp.settings import DdpConfig
 from shoal.strategies.dp import Dp
 from shoal.strategies.exchange.linear import AllReduce
-from shoal.strategies.exchange.training_clock import TrainingClock
 from shoal.strategies.gradient_engine import build_engine
 from shoal.strategies.guard import Guard
 from shoal.strategies.layout.whole import Whole
 from shoal.strategies.leaf_sums import LeafSums
 from shoal.strategies.local.local import LocalSync
+from shoal.strategies.local.settings import LocalConfig
 from shoal.strategies.naive import Naive
 from shoal.strategies.onecopy.onecopy import OneCopySync
+from shoal.strategies.onecopy.settings import OneCopyConfig
 from shoal.strategies.pieces.piece import by_name
 from shoal.strategies.replicas.sync import SyncParts
+from shoal.strategies.settings import DpConfig, NaiveConfig
 from shoal.strategies.single import NoSync
-from shoal.strategies.strategy import Share
+from shoal.strategies.strategy import Share, TrainingClock
 from shoal.strategies.update import Update
+from shoal.strategies.zero.settings import ZeroConfig
 from shoal.strategies.zero.zero import Zero
 
 STEPS, BATCHES = 6, 10

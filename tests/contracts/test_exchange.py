@@ -18,8 +18,8 @@ from shoal.strategies.exchange.linear import AllReduce, By
 from shoal.strategies.exchange.robust import Robust
 from shoal.strategies.exchange.rules import ROBUST, median
 from shoal.strategies.exchange.staged import Staged
-from shoal.strategies.exchange.training_clock import TrainingClock
 from shoal.strategies.exchange.user_exchange import UserExchange
+from shoal.strategies.strategy import TrainingClock
 
 STAGES = [(0.0, AllReduce()), (0.5, By(ring))]
 OURS = {

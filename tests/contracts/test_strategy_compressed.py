@@ -19,11 +19,11 @@ from strategy_cases import (
 )
 
 from shoal.config.sections.compression import CompressedConfig
-from shoal.config.sections.sync import NaiveConfig
 from shoal.strategies.ddp.ddp import Ddp
 from shoal.strategies.exchange.compressed import Compressed
-from shoal.strategies.exchange.training_clock import TrainingClock
 from shoal.strategies.naive import Naive
+from shoal.strategies.settings import NaiveConfig
+from shoal.strategies.strategy import TrainingClock
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:the workers' initial parameters differed", "ignore:--exchange.rank 99", "ignore:the norm of rank"

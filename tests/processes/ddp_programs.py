@@ -18,15 +18,17 @@ from shoal import models
 from shoal.config.sections.data import DigitsConfig
 from shoal.config.sections.model import LenetConfig
 from shoal.config.sections.optimizer import AdamConfig, AdamWConfig, GdConfig, SgdConfig
-from shoal.config.sections.sync import DdpConfig, DpConfig, NaiveConfig, OneCopyConfig
 from shoal.data.dataset import Batch
 from shoal.data.division.order import even_shares
 from shoal.data.load import load
 from shoal.strategies.ddp.ddp import Ddp
+from shoal.strategies.ddp.settings import DdpConfig
 from shoal.strategies.dp import Dp
 from shoal.strategies.naive import Naive
 from shoal.strategies.onecopy.onecopy import OneCopySync
+from shoal.strategies.onecopy.settings import OneCopyConfig
 from shoal.strategies.pieces.piece import by_name
+from shoal.strategies.settings import DpConfig, NaiveConfig
 from shoal.strategies.strategy import Share
 
 BATCH = 20

@@ -13,24 +13,24 @@ from shoal.comm.threads.group import run_threads
 from shoal.config.conditions import Fault
 from shoal.config.sections.model import CrossEntropyConfig
 from shoal.config.sections.optimizer import SgdConfig
-from shoal.config.sections.sync import DdpConfig, NaiveConfig
 from shoal.data.dataset import Batch
 from shoal.errors import DivergedError
 from shoal.events.spans import HostClock, SpanRecorder
 from shoal.models import build_loss
 from shoal.strategies.conditions import FACTORS, under_conditions
 from shoal.strategies.ddp.ddp import Ddp
+from shoal.strategies.ddp.settings import DdpConfig
 from shoal.strategies.exchange.exchange import Exchange
 from shoal.strategies.exchange.linear import AllReduce
 from shoal.strategies.exchange.robust import Robust
 from shoal.strategies.exchange.rules import ROBUST
-from shoal.strategies.exchange.training_clock import TrainingClock
 from shoal.strategies.gradient_engine import GradientEngine, build_engine
 from shoal.strategies.guard import Guard
 from shoal.strategies.layout.whole import Whole
 from shoal.strategies.naive import Naive
 from shoal.strategies.replicas.sync import SyncParts
-from shoal.strategies.strategy import Share
+from shoal.strategies.settings import NaiveConfig
+from shoal.strategies.strategy import Share, TrainingClock
 from shoal.strategies.update import Update
 
 SIZE, STEPS, FIRST_BAD = 5, 4, 2

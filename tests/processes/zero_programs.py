@@ -9,11 +9,11 @@ from shoal import models
 from shoal.config.sections.data import DigitsConfig
 from shoal.config.sections.model import LenetConfig
 from shoal.config.sections.optimizer import AdamConfig
-from shoal.config.sections.sync import ZeroConfig
 from shoal.data.dataset import Batch
 from shoal.data.load import load
 from shoal.strategies.pieces.whole_tensors import WholeTensors
 from shoal.strategies.strategy import Share
+from shoal.strategies.zero.settings import ZeroConfig
 from shoal.strategies.zero.zero import Zero
 
 BATCH, STEPS, LR = 12, 3, 1e-3

@@ -11,8 +11,8 @@ from shoal.config.sections.model import CrossEntropyConfig
 from shoal.data.dataset import Batch
 from shoal.events.spans import HostClock, SpanRecorder
 from shoal.strategies.conditions import delays, outdated, slowed, under_conditions
-from shoal.strategies.exchange.training_clock import TrainingClock
 from shoal.strategies.gradient_engine import build_engine
+from shoal.strategies.strategy import TrainingClock
 
 
 class Time:

@@ -9,11 +9,11 @@ from shoal.comm.threads.group import run_threads
 from shoal.comm.traced import traced
 from shoal.config.read import read
 from shoal.config.sections.optimizer import AdamConfig, SgdConfig
-from shoal.config.sections.sync import DpConfig
 from shoal.data.dataset import Batch
 from shoal.errors import ConfigError, DivergedError
 from shoal.strategies.dp import Dp
 from shoal.strategies.pieces.piece import by_name
+from shoal.strategies.settings import DpConfig
 from shoal.strategies.strategy import Share
 
 LR = 0.1

@@ -4,8 +4,8 @@ import torch
 from strategy_cases import OPTIMIZERS, copy_of, made, network, on_threads, share, single, state_of
 from torch import nn
 
-from shoal.config.sections.sync import DdpConfig
 from shoal.strategies.ddp.ddp import Ddp
+from shoal.strategies.ddp.settings import DdpConfig
 
 BATCH = 12
 

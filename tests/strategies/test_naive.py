@@ -8,12 +8,11 @@ from torch import nn
 from shoal.comm.threads.group import run_threads
 from shoal.comm.traced import traced
 from shoal.config.sections.optimizer import AdamConfig, SgdConfig
-from shoal.config.sections.sync import NaiveConfig
 from shoal.data.dataset import Batch
 from shoal.errors import ConfigError, MismatchError
-from shoal.strategies.exchange.training_clock import TrainingClock
 from shoal.strategies.naive import Naive
-from shoal.strategies.strategy import Share
+from shoal.strategies.settings import NaiveConfig
+from shoal.strategies.strategy import Share, TrainingClock
 
 SHARES = (7, 0, 2, 3)
 SGD = SgdConfig(lr=0.1)

@@ -10,9 +10,9 @@ from shoal.compare.invariant_bits import FAILED, FOLDER, STEPS
 from shoal.compare.remark import Remark, listed, names_of, remark, settings_in_words, thread_count
 from shoal.compare.weights import FIRST_STEP_BOUND
 from shoal.config.sections.exchange import compressions
-from shoal.config.sections.server import ServerConfig
-from shoal.config.sections.sync import LocalConfig
 from shoal.config.write import flat
+from shoal.strategies.local.settings import LocalConfig
+from shoal.strategies.server.settings import ServerConfig
 from shoal.words import Words
 
 BOUND = f"{FIRST_STEP_BOUND:.0e}"

@@ -8,13 +8,13 @@ name one feature in the row of the other; to add a feature, see `features.py`.
 from collections.abc import Collection, Iterator
 from typing import get_args
 
-from shoal.config.feature import Settings
+from shoal.config.feature import OWN_ENGINES, Row, Settings, refused
 from shoal.config.features import FEATURES
 from shoal.config.kinds import by_name
-from shoal.config.sections.layout import PipelineConfig, TensorConfig
-from shoal.config.sections.refused import OWN_ENGINES, Row, refused
 from shoal.config.sections.sync import OWN_SYNC, STRATEGIES, SyncConfig
 from shoal.errors import ConfigError
+from shoal.strategies.pipeline.settings import PipelineConfig
+from shoal.strategies.tensor.settings import TensorConfig
 
 _SECTIONS = by_name(get_args(SyncConfig))
 _STRATEGIES: dict[str, Row] = {

@@ -12,10 +12,10 @@ from typing import Any
 
 from shoal.config.schema import RunConfig
 from shoal.config.sections.exchange import StagesConfig
-from shoal.config.sections.sync import ZeroConfig
 from shoal.config.sections.values import Custom
 from shoal.config.trust import require_consent
 from shoal.errors import ConfigError, sys_exit_error, unknown
+from shoal.strategies.zero.settings import ZeroConfig
 
 _IMPORT_PATH = threading.RLock()
 """Workers may be threads, which share the import path: only one at a time changes it."""

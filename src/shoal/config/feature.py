@@ -6,6 +6,9 @@ from typing import Any
 
 from shoal.config.sections.values import Custom
 
+Row = Mapping[str, str]
+"""The features that something cannot be combined with, and why; an empty text if the names say it."""
+
 Settings = Mapping[str, Any]
 """The settings of a run by their paths, its sections by their names, and the sizes of the mesh as `mesh.AXIS`."""
 
@@ -80,3 +83,28 @@ def text(value: Any) -> str:
     if isinstance(value, tuple):
         return ",".join(map(str, value))  # pyright: ignore[reportUnknownArgumentType]
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+# Rows that several strategies have for the same reason; `combinations.py` has the table of all features.
+
+
+def refused(*features: str, why: str = "") -> Row:
+    """A row in which all features have one reason."""
+    return dict.fromkeys(features, why)
+
+
+SHARES = refused(
+    "--partition", "--balance", "--bottleneck share", why="it does not divide batches among workers"
+)
+OWN_ENGINES = refused("--engine tape", "--engine static")
+"""Our engines keep graphs and parameters in memory of their own choice."""
+DIVIDED_WEIGHTS: Row = {
+    "--exchange": "it sums slices of the gradients itself",
+    "--fault stale": "no worker has all weights to itself",
+    **OWN_ENGINES,
+}
+DIVIDED_MODEL: Row = {
+    **refused("--bottleneck", "--fault", why="conditions apply to a worker's gradients of whole batches"),
+    "--balance": "",
+    **OWN_ENGINES,
+}

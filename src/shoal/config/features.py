@@ -18,10 +18,10 @@ from shoal.config.sections.exchange import (
     stages_of,
 )
 from shoal.config.sections.prune import WeightPruneConfig
-from shoal.config.sections.server import ServerConfig
 from shoal.config.sections.sync import STRATEGIES
 from shoal.config.sections.train import TrainConfig
 from shoal.config.sections.values import Custom
+from shoal.strategies.server.settings import ServerConfig
 
 SHARED = "--strategy ddp --workers 2"
 """Flags of a run that takes an exchange and divides batches."""

@@ -17,16 +17,19 @@ from shoal.config.mesh import check_power_of_two, check_product, layout_of, pars
 from shoal.config.sections.data import DataConfig, DigitsConfig
 from shoal.config.sections.exchange import AllReduceConfig, ExchangeConfig
 from shoal.config.sections.launch import LaunchConfig
-from shoal.config.sections.layout import PipelineConfig, TensorConfig
 from shoal.config.sections.memory import MemoryConfig
 from shoal.config.sections.model import CrossEntropyConfig, LenetConfig, LossConfig, ModelConfig
 from shoal.config.sections.optimizer import AdamConfig, ConstantConfig, OptimizerConfig, ScheduleConfig
 from shoal.config.sections.partition import GlobalConfig, PartitionConfig
 from shoal.config.sections.prune import NoPruneConfig, PruneConfig
-from shoal.config.sections.server import ServerConfig
-from shoal.config.sections.sync import STRATEGIES, DdpConfig, NoSyncConfig, SyncConfig
+from shoal.config.sections.sync import STRATEGIES, SyncConfig
 from shoal.config.sections.train import CheckpointConfig, OutputConfig, StopConfig, TrainConfig
 from shoal.config.sections.values import Count, Custom
+from shoal.strategies.ddp.settings import DdpConfig
+from shoal.strategies.pipeline.settings import PipelineConfig
+from shoal.strategies.server.settings import ServerConfig
+from shoal.strategies.settings import NoSyncConfig
+from shoal.strategies.tensor.settings import TensorConfig
 
 
 @dataclass(frozen=True, repr=False)
@@ -185,14 +188,13 @@ _HOMES = (
         "data",
         "exchange",
         "launch",
-        "layout",
         "memory",
         "model",
         "optimizer",
         "partition",
         "prune",
     ),
-    *("server", "sync", "train", "values"),
+    *("sync", "train", "values"),
 )
 
 

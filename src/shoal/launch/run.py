@@ -12,11 +12,11 @@ from shoal.config.checks.world import LOOPBACK, check_world
 from shoal.config.custom import no_exit
 from shoal.config.mesh import check_divided, parse_mesh
 from shoal.config.schema import RunConfig
-from shoal.config.sections.server import ServerConfig
 from shoal.events.folder import RunFolder
 from shoal.launch import training
 from shoal.launch.one_worker import joined_group
 from shoal.strategies.exchange.build import check_exchange
+from shoal.strategies.server.settings import ServerConfig
 from shoal.training import worker
 from shoal.training.observer import Observer, Silent
 from shoal.training.result import Result

@@ -16,7 +16,6 @@ from shoal.config.custom import named_code, no_exit
 from shoal.config.mesh import layout_of
 from shoal.config.plain import to_plain
 from shoal.config.schema import RunConfig
-from shoal.config.sections.server import ServerConfig
 from shoal.errors import ShoalError
 from shoal.events.folder import RunFolder, remove_unfinished, resume_command
 from shoal.files import open_to_append
@@ -30,6 +29,7 @@ from shoal.launch.process.worker_tasks import TASKS
 from shoal.launch.reports import Report, Reporter, replay
 from shoal.launch.supervise import Listener, Policy
 from shoal.strategies.exchange.choice import CodecNotice
+from shoal.strategies.server.settings import ServerConfig
 from shoal.training import worker
 from shoal.training.build import torch_settings
 from shoal.training.observer import Observer, Silent

@@ -22,7 +22,6 @@ from shoal.config.checks.world import LOOPBACK, check_world
 from shoal.config.mesh import check_divided, layout_of
 from shoal.config.plain import from_plain, to_plain
 from shoal.config.schema import RunConfig
-from shoal.config.sections.sync import DpConfig, ZeroConfig
 from shoal.config.sections.values import Custom
 from shoal.data.dataset import Batch
 from shoal.data.load import load
@@ -51,7 +50,9 @@ from shoal.memory.pass_peak import pass_peak
 from shoal.memory.sized_model import sized_model, without_memory
 from shoal.memory.sizes import accumulates, may_use_gpu, samples_per_step, sizes_of, small_run
 from shoal.memory.watch import MemoryWatch, StepMemory
+from shoal.strategies.settings import DpConfig
 from shoal.strategies.strategy import Share
+from shoal.strategies.zero.settings import ZeroConfig
 from shoal.training.build import build, torch_settings
 from shoal.training.memory.checkpointing import checkpoint_blocks, recomputed_blocks
 from shoal.training.memory.peak import warm_up

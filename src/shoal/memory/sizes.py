@@ -13,7 +13,7 @@ from shoal.config.schema import RunConfig
 from shoal.config.sections.data import SyntheticConfig
 from shoal.config.sections.optimizer import AdamConfig, AdamWConfig, SgdConfig
 from shoal.config.sections.partition import GlobalConfig
-from shoal.config.sections.sync import DdpConfig, LocalConfig, OneCopyConfig, SyncConfig, ZeroConfig
+from shoal.config.sections.sync import SyncConfig
 from shoal.config.sections.train import StopConfig
 from shoal.config.sections.values import Custom
 from shoal.data.division.leaves import ByLeaves
@@ -26,7 +26,11 @@ from shoal.optim.state_kinds import state_bytes
 from shoal.strategies.buckets.linear_gradients import covered
 from shoal.strategies.buckets.plan import MIB, Kind, Size, plan
 from shoal.strategies.buckets.reducer import MOVED_BYTES
+from shoal.strategies.ddp.settings import DdpConfig
+from shoal.strategies.local.settings import LocalConfig
+from shoal.strategies.onecopy.settings import OneCopyConfig
 from shoal.strategies.replicas.step_in_backward import bucket_bytes
+from shoal.strategies.zero.settings import ZeroConfig
 from shoal.strategies.zero.units import cut
 from shoal.strategies.zero.zero import unit_of
 from shoal.training.memory.storage import storage_of

@@ -17,9 +17,8 @@ from shoal.config.conditions import Bottleneck, Fault, GradientFault
 from shoal.data.dataset import Batch
 from shoal.data.seeds import generator_for
 from shoal.events.spans import SpanRecorder
-from shoal.strategies.exchange.training_clock import TrainingClock
 from shoal.strategies.gradient_engine import OnFinal
-from shoal.strategies.strategy import Gradients
+from shoal.strategies.strategy import Gradients, TrainingClock
 
 FACTORS: dict[GradientFault, float] = {"nan": math.nan, "huge": 1e6, "flip": -1.0}
 """The factor of each fault that multiplies gradients."""

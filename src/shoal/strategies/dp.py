@@ -14,7 +14,6 @@ from torch import Tensor
 
 from shoal.comm.group import Group, Work
 from shoal.comm.signature import DTYPES
-from shoal.config.sections.sync import DpConfig
 from shoal.data.dataset import Batch
 from shoal.strategies.buckets.buffer_sync import BufferSync
 from shoal.strategies.buckets.plan import Memory
@@ -22,6 +21,7 @@ from shoal.strategies.guard import Guard
 from shoal.strategies.layout.whole import Whole
 from shoal.strategies.pieces.piece import Piece
 from shoal.strategies.replicas.sync import SyncParts
+from shoal.strategies.settings import DpConfig
 from shoal.strategies.step import accumulate, backward_from
 from shoal.strategies.strategy import Share, StepResult, Strategy, Sums
 

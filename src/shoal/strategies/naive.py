@@ -8,10 +8,10 @@ from typing import final
 
 from torch import Tensor
 
-from shoal.config.sections.sync import Combine, NaiveConfig
 from shoal.strategies.buckets.bucket import Bucket
 from shoal.strategies.replicas.initial_state import sync_initial_state
 from shoal.strategies.replicas.sync import Sync, SyncParts
+from shoal.strategies.settings import Combine, NaiveConfig
 from shoal.strategies.strategy import Share, StepResult
 
 

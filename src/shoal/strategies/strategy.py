@@ -1,8 +1,8 @@
 """The interface between strategies and the training loop."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -10,12 +10,28 @@ from torch import Tensor
 
 from shoal.comm.group import Group
 from shoal.data.dataset import Batch
+from shoal.events.spans import SpanRecorder, silent
 from shoal.strategies.pieces.piece import Piece
 
 Gradients = Callable[[Batch, float], Tensor]
 """`gradients(batch, scale)`: adds scale · ∂(sum of losses)/∂θ to every parameter's gradient, and returns that sum.
 
 A gradient engine provides it: torch's autograd or one of shoal's. Strategies use nothing else of an engine."""
+
+
+@dataclass
+class TrainingClock:
+    """The step in progress, for stages of an exchange and faults that begin at a step. The loop sets it."""
+
+    step: int = 0
+    total_steps: int = 1
+    span: SpanRecorder = field(default_factory=silent)
+    """Measures what an exchange does inside a step, such as encoding."""
+
+    @property
+    def fraction(self) -> float:
+        """The fraction of the training that is done: 0 at the beginning, below 1 in the last step."""
+        return self.step / self.total_steps
 
 
 @dataclass(frozen=True)
@@ -169,3 +185,20 @@ class Strategy(ABC):
 
     def close(self) -> None:  # noqa: B027 (most strategies use nothing but the group)
         """Called when all workers have finished: close connections that the strategy has beside the group."""
+
+
+def part_of(samples: Sequence[int], workers: int) -> float:
+    """A worker's part of all samples: (its own, those of all workers); before the first step, an equal part.
+
+    >>> part_of((3, 12), workers=2), part_of((0, 0), workers=2)
+    (0.25, 0.5)
+    """
+    mine, of_all = samples
+    return mine / of_all if of_all else 1 / workers
+
+
+def agreed_loss(group: Group, loss_sum: float, part: float) -> float:
+    """The sum of the workers' losses, each times its part; all workers call it. Equal losses stay as they are."""
+    total = torch.tensor([loss_sum * part], dtype=torch.float64)
+    group.all_reduce(total).wait()
+    return total.item()

@@ -30,7 +30,6 @@ from shoal.strategies.dp import Dp
 from shoal.strategies.exchange.build import build_exchange
 from shoal.strategies.exchange.exchange import Exchange
 from shoal.strategies.exchange.kept import KeptOnly
-from shoal.strategies.exchange.training_clock import TrainingClock
 from shoal.strategies.guard import Guard, exact_total
 from shoal.strategies.layout.layout import Layout
 from shoal.strategies.leaf_sums import total_of_rows
@@ -43,7 +42,7 @@ from shoal.strategies.replicas.user_sync import build_user_sync
 from shoal.strategies.rpc.rpc import Rpc
 from shoal.strategies.server.build import server_sync
 from shoal.strategies.single import NoSync
-from shoal.strategies.strategy import Strategy
+from shoal.strategies.strategy import Strategy, TrainingClock
 from shoal.strategies.update import Update
 from shoal.strategies.zero.zero import Zero
 from shoal.training.clock import clock_of

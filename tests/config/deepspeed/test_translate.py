@@ -9,8 +9,8 @@ from shoal.config.deepspeed.recipe import as_recipe, remark_lines
 from shoal.config.deepspeed.translate import read_ds_config, translate
 from shoal.config.read import from_tree, parse_toml
 from shoal.config.sections.optimizer import AdamConfig, AdamWConfig, CosineConfig, SgdConfig
-from shoal.config.sections.sync import ZeroConfig
 from shoal.errors import ConfigError
+from shoal.strategies.zero.settings import ZeroConfig
 
 FOLDER = Path(__file__).parent
 SHAPES = ["cifar", "hf_zero2", "hf_zero3", "megatron"]

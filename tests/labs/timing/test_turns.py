@@ -7,7 +7,6 @@ from shoal.config.sections.data import SyntheticConfig
 from shoal.config.sections.launch import LaunchConfig
 from shoal.config.sections.model import MlpConfig
 from shoal.config.sections.optimizer import SgdConfig
-from shoal.config.sections.sync import DdpConfig, NoSyncConfig
 from shoal.config.sections.train import TrainConfig
 from shoal.errors import WorkerError
 from shoal.events.file import read_events
@@ -17,6 +16,8 @@ from shoal.labs.timing.turns import over_rounds, train_in_turns
 from shoal.labs.watch import QuietWatch
 from shoal.labs.words import load_words
 from shoal.report.runs import read_run
+from shoal.strategies.ddp.settings import DdpConfig
+from shoal.strategies.settings import NoSyncConfig
 
 TWO = RunConfig(
     sync=DdpConfig(),

@@ -9,10 +9,10 @@ from torch import nn
 
 from shoal.comm.threads.group import ThreadGroup, run_threads
 from shoal.comm.traced import traced
-from shoal.config.sections.sync import DdpConfig
 from shoal.errors import ConfigError, DivergedError, ShoalError
 from shoal.strategies.buckets.reducer import Reducer, ReducerOptions
 from shoal.strategies.ddp.ddp import Ddp
+from shoal.strategies.ddp.settings import DdpConfig
 from shoal.strategies.exchange.linear import AllReduce
 from shoal.strategies.pieces.piece import by_name
 

@@ -8,10 +8,10 @@ import torch
 from strategy_cases import copy_of, made, network, on_threads
 
 from shoal.config.sections.optimizer import AdamConfig, SgdConfig
-from shoal.config.sections.sync import DdpConfig
 from shoal.data.dataset import Batch
 from shoal.errors import DivergedError
 from shoal.strategies.ddp.ddp import Ddp
+from shoal.strategies.ddp.settings import DdpConfig
 from shoal.strategies.pieces.piece import by_name
 from shoal.strategies.strategy import Share
 

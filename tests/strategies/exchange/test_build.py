@@ -11,7 +11,7 @@ from shoal.errors import ConfigError
 from shoal.strategies.exchange.build import BUILDERS, build_exchange, check_exchange
 from shoal.strategies.exchange.linear import AllReduce, By
 from shoal.strategies.exchange.rules import ROBUST
-from shoal.strategies.exchange.training_clock import TrainingClock
+from shoal.strategies.strategy import TrainingClock
 
 
 def exchange_of(*flags):

@@ -12,8 +12,8 @@ from shoal.strategies.exchange.exchange import Done, Exchange
 from shoal.strategies.exchange.linear import AllReduce
 from shoal.strategies.exchange.parameter_state import ParameterState
 from shoal.strategies.exchange.staged import Staged
-from shoal.strategies.exchange.training_clock import TrainingClock
 from shoal.strategies.exchange.user_exchange import load_user_exchange
+from shoal.strategies.strategy import TrainingClock
 
 SHAPES = {"a": (3,), "b": (2, 4), "c": (5,), "d": (4, 2)}
 

@@ -3,10 +3,10 @@
 from local_cases import trained
 from strategy_cases import OPTIMIZERS, made, on_threads, replica
 
-from shoal.config.sections.sync import LocalConfig
 from shoal.strategies.exchange.exchange import Exchange
 from shoal.strategies.exchange.linear import AllReduce
 from shoal.strategies.local.local import LocalSync
+from shoal.strategies.local.settings import LocalConfig
 
 
 class LateExchange(Exchange):

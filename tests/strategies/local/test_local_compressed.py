@@ -9,11 +9,11 @@ from shoal.codecs.build import build_codec
 from shoal.codecs.codec import Form
 from shoal.comm.traced import traced
 from shoal.config.sections.compression import CompressedConfig
-from shoal.config.sections.sync import LocalConfig
 from shoal.strategies.exchange.compressed import Compressed
-from shoal.strategies.exchange.training_clock import TrainingClock
 from shoal.strategies.local.local import LocalSync
+from shoal.strategies.local.settings import LocalConfig
 from shoal.strategies.pieces.piece import by_name
+from shoal.strategies.strategy import TrainingClock
 from shoal.training import checkpoint
 from shoal.training.progress import Progress
 

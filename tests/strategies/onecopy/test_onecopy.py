@@ -5,9 +5,9 @@ import torch
 from strategy_cases import OPTIMIZERS, STRATEGIES, made, on_threads, replica, share, share_of, train
 
 from shoal.config.sections.optimizer import AdamConfig
-from shoal.config.sections.sync import OneCopyConfig
 from shoal.errors import ConfigError, DivergedError
 from shoal.strategies.onecopy.onecopy import OneCopySync
+from shoal.strategies.onecopy.settings import OneCopyConfig
 
 READABLE = AdamConfig(lr=0.01, fast=False)
 

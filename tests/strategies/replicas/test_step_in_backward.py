@@ -12,12 +12,12 @@ from shoal.comm.alone import alone
 from shoal.comm.threads.group import run_threads
 from shoal.config.sections.model import CrossEntropyConfig
 from shoal.config.sections.optimizer import AdamConfig
-from shoal.config.sections.sync import DdpConfig
 from shoal.data.dataset import Batch
 from shoal.errors import ConfigError, DivergedError
 from shoal.events.spans import HostClock, SpanRecorder
 from shoal.models import build_loss
 from shoal.strategies.ddp.ddp import Ddp
+from shoal.strategies.ddp.settings import DdpConfig
 from shoal.strategies.exchange.linear import AllReduce
 from shoal.strategies.gradient_engine import build_engine
 from shoal.strategies.guard import Guard

@@ -17,10 +17,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from shoal.comm.threads.group import run_threads
-from shoal.config.sections.sync import DdpConfig
 from shoal.errors import ConfigError
 from shoal.strategies.ddp.ddp import Ddp
 from shoal.strategies.ddp.distributed_data_parallel import DistributedDataParallel
+from shoal.strategies.ddp.settings import DdpConfig
 from shoal.strategies.replicas.sync_batchnorm import SyncBatchNorm
 
 SHARES = [(6, 6), (11, 1), (0, 12), (7, 0, 5), (1, 8, 1, 2)]

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 from strategy_cases import STEPS, on_threads, one_machines, rate, share_of, state_of
 
-from shoal.config.sections.server import ServerConfig
 from shoal.strategies.exchange.linear import AllReduce
 from shoal.strategies.guard import Guard
 from shoal.strategies.replicas.sync import SyncParts
 from shoal.strategies.server.build import server_sync
+from shoal.strategies.server.settings import ServerConfig
 from shoal.strategies.strategy import Pause, Serving
 
 NO_PROGRESS = {}

@@ -7,8 +7,8 @@ import torch
 from server_cases import strategy_of
 from strategy_cases import OPTIMIZERS, STEPS, on_threads, one_machine, rate, replica, share_of, state_of
 
-from shoal.config.sections.server import ServerConfig
 from shoal.errors import DivergedError
+from shoal.strategies.server.settings import ServerConfig
 from shoal.strategies.strategy import Share
 
 HOGWILD = ServerConfig(mode="hogwild")

@@ -9,10 +9,10 @@ from torch import nn
 
 from shoal.comm.alone import alone
 from shoal.config.sections.optimizer import GdConfig
-from shoal.config.sections.server import ServerConfig
 from shoal.errors import DivergedError
 from shoal.strategies.exchange.linear import AllReduce
 from shoal.strategies.guard import Guard
+from shoal.strategies.server.settings import ServerConfig
 from shoal.strategies.server.shards import Shard
 from shoal.strategies.server.updates import Rules, Updates
 from shoal.strategies.server.wire import Kind, Request

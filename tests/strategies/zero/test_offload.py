@@ -16,9 +16,9 @@ from torch.nn import functional as F
 import shoal
 from shoal.cli.main import main
 from shoal.config.sections.optimizer import AdamConfig, SgdConfig
-from shoal.config.sections.sync import ZeroConfig
 from shoal.errors import ConfigError
 from shoal.strategies.zero.offload import default_folder, mapped_file
+from shoal.strategies.zero.settings import ZeroConfig
 from shoal.strategies.zero.zero import Zero
 
 STEPS = 3

@@ -28,11 +28,11 @@ from torch import nn
 from shoal.comm.alone import alone
 from shoal.config.read import read
 from shoal.config.sections.optimizer import AdamConfig
-from shoal.config.sections.sync import ZeroConfig
 from shoal.data.division.order import even_shares
 from shoal.errors import CheckpointError, ConfigError, DivergedError
 from shoal.strategies.pieces.piece import by_name
 from shoal.strategies.pieces.whole_tensors import WholeTensors, weights_sha256
+from shoal.strategies.zero.settings import ZeroConfig
 from shoal.strategies.zero.zero import Zero, unit_of
 from shoal.training import checkpoint
 from shoal.training.progress import Progress

@@ -5,8 +5,8 @@ import warnings
 
 from shoal.config.mesh import check_power_of_two
 from shoal.config.schema import RunConfig
-from shoal.config.sections.sync import RpcConfig
 from shoal.errors import ConfigError
+from shoal.strategies.rpc.settings import RpcConfig
 
 LOOPBACK = "127.0.0.1"
 

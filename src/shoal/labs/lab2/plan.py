@@ -24,12 +24,12 @@ from shoal.config.sections.exchange import AllReduceConfig, ExchangeConfig, Robu
 from shoal.config.sections.launch import LaunchConfig
 from shoal.config.sections.model import LenetConfig, MlpConfig, ModelConfig
 from shoal.config.sections.optimizer import AdamConfig, OptimizerConfig, SgdConfig
-from shoal.config.sections.sync import Combine, NaiveConfig, NoSyncConfig
 from shoal.config.sections.train import TrainConfig
 from shoal.labs.lab2.branches import ALL, COURSE, exchange_of
 from shoal.labs.plans import at_least_two, in_parts, seeds_from
 from shoal.labs.rotation import Rotation
 from shoal.labs.runs import NEVER, ONLY_AT_THE_END
+from shoal.strategies.settings import Combine, NaiveConfig, NoSyncConfig
 
 BATCH_SIZE = 64
 RATE, MOMENTUM = 0.01, 0.9

@@ -34,12 +34,13 @@ from shoal.config.sections.partition import (
     SpeedConfig,
     StratifiedConfig,
 )
-from shoal.config.sections.sync import DdpConfig, NoSyncConfig
 from shoal.config.sections.train import TrainConfig
 from shoal.errors import ConfigError
 from shoal.labs.plans import in_parts, seeds_from
 from shoal.labs.runs import NEVER, ONLY_AT_THE_END
 from shoal.launch.cores import threads_per_worker
+from shoal.strategies.ddp.settings import DdpConfig
+from shoal.strategies.settings import NoSyncConfig
 
 BATCH_SIZE = 64
 RATE = 4e-3

@@ -18,14 +18,15 @@ from typing import Any, Literal
 from shoal.config.schema import RunConfig
 from shoal.config.sections.data import DataConfig, DigitsConfig
 from shoal.config.sections.launch import LaunchConfig
-from shoal.config.sections.layout import PipelineConfig
 from shoal.config.sections.model import LenetConfig
 from shoal.config.sections.optimizer import SgdConfig
-from shoal.config.sections.sync import NoSyncConfig, RpcConfig
 from shoal.config.sections.train import OutputConfig, TrainConfig
 from shoal.errors import ConfigError
 from shoal.labs.runs import NEVER, ONLY_AT_THE_END
 from shoal.launch.cores import threads_per_worker
+from shoal.strategies.pipeline.settings import PipelineConfig
+from shoal.strategies.rpc.settings import RpcConfig
+from shoal.strategies.settings import NoSyncConfig
 
 BATCH_SIZE = 128
 RATE, MOMENTUM = 0.05, 0.9

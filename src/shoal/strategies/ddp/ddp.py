@@ -4,11 +4,11 @@ from dataclasses import replace
 from typing import final
 
 from shoal.comm.group import Work
-from shoal.config.sections.sync import DdpConfig
 from shoal.strategies.buckets.bucket import Bucket
 from shoal.strategies.buckets.buffer_sync import BufferSync, buffers_of
 from shoal.strategies.buckets.plan import MIB
 from shoal.strategies.buckets.reducer import Reducer, ReducerOptions
+from shoal.strategies.ddp.settings import DdpConfig
 from shoal.strategies.guard import ROW
 from shoal.strategies.replicas.initial_state import sync_initial_state
 from shoal.strategies.replicas.lockstep import in_lockstep

@@ -18,7 +18,7 @@ from shoal.strategies.exchange.exchange import Exchange, pieces_under
 from shoal.strategies.exchange.linear import AllReduce
 from shoal.strategies.exchange.link_times import measure_link, slowest, timed
 from shoal.strategies.exchange.payloads import all_finite
-from shoal.strategies.exchange.training_clock import TrainingClock
+from shoal.strategies.strategy import TrainingClock
 
 FIRST_STEPS = 2
 """Uncompressed steps before the choice: in the first one memory is allocated, and buckets are planned again."""

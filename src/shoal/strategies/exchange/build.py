@@ -14,8 +14,8 @@ from shoal.strategies.exchange.linear import AllReduce, By
 from shoal.strategies.exchange.robust import Robust
 from shoal.strategies.exchange.rules import ROBUST, check_bound
 from shoal.strategies.exchange.staged import Staged
-from shoal.strategies.exchange.training_clock import TrainingClock
 from shoal.strategies.exchange.user_exchange import load_user_exchange
+from shoal.strategies.strategy import TrainingClock
 
 
 def build_exchange(config: ExchangeConfig, size: int, training: TrainingClock) -> Exchange:

@@ -18,7 +18,7 @@ from shoal.strategies.buckets.bucket import Bucket
 from shoal.strategies.exchange.exchange import Exchange, pieces_under
 from shoal.strategies.exchange.parameter_state import ParameterState
 from shoal.strategies.exchange.payloads import GatheredPayloads, SummedPayloads, all_finite
-from shoal.strategies.exchange.training_clock import TrainingClock
+from shoal.strategies.strategy import TrainingClock
 
 
 class Unit(NamedTuple):

@@ -19,8 +19,8 @@ from shoal.errors import ConfigError, MemberError
 from shoal.strategies.buckets.bucket import Bucket
 from shoal.strategies.exchange.build import build_exchange, check_exchange
 from shoal.strategies.exchange.exchange import Exchange
-from shoal.strategies.exchange.training_clock import TrainingClock
 from shoal.strategies.exchange.user_exchange import UserExchange
+from shoal.strategies.strategy import TrainingClock
 
 LIMIT_S = 10.0
 """How long one exchange of a few thousand elements may take."""

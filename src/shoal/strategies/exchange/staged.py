@@ -8,7 +8,7 @@ from torch import Tensor
 from shoal.comm.group import Group, Work
 from shoal.strategies.buckets.bucket import Bucket
 from shoal.strategies.exchange.exchange import Exchange, pieces_under
-from shoal.strategies.exchange.training_clock import TrainingClock
+from shoal.strategies.strategy import TrainingClock
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from shoal.comm.group import Group, Work
-from shoal.config.sections.sync import LocalConfig
 from shoal.strategies.exchange.exchange import Done, Exchange
 from shoal.strategies.guard import ROW
 from shoal.strategies.local.fragment import Fragment, Moments, cut
+from shoal.strategies.local.settings import LocalConfig
 from shoal.strategies.strategy import Share
 
 NEVER = -1

@@ -8,7 +8,6 @@ from typing import final
 import torch
 from torch import Tensor
 
-from shoal.config.sections.sync import LocalConfig
 from shoal.strategies.buckets.bucket import Bucket
 from shoal.strategies.buckets.unused import refuse_unused
 from shoal.strategies.exchange.build import compressed_in
@@ -16,11 +15,11 @@ from shoal.strategies.exchange.linear import AllReduce
 from shoal.strategies.guard import ROW, GuardVerdict
 from shoal.strategies.local.averagings import Averaging, Averagings, FragmentStates
 from shoal.strategies.local.fragment import Moments
+from shoal.strategies.local.settings import LocalConfig
 from shoal.strategies.pieces.piece import Piece, by_name
 from shoal.strategies.replicas.initial_state import sync_initial_state
-from shoal.strategies.replicas.own_losses import agreed_loss, part_of
 from shoal.strategies.replicas.sync import Sync, SyncParts
-from shoal.strategies.strategy import Share, StepResult
+from shoal.strategies.strategy import Share, StepResult, agreed_loss, part_of
 
 
 @final

@@ -5,11 +5,11 @@ from typing import final
 from torch import Tensor
 
 from shoal.comm.group import Finished, Work
-from shoal.config.sections.sync import OneCopyConfig
 from shoal.strategies.buckets.bucket import Bucket
 from shoal.strategies.buckets.buffer_sync import BufferSync, buffers_of
 from shoal.strategies.buckets.reducer import Reducer, ReducerOptions
 from shoal.strategies.guard import ROW
+from shoal.strategies.onecopy.settings import OneCopyConfig
 from shoal.strategies.pieces.mapped_weights import ALL, MappedWeights, check_maps_memory
 from shoal.strategies.pieces.slices import Slices
 from shoal.strategies.replicas.initial_state import sync_initial_state

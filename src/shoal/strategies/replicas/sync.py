@@ -11,12 +11,11 @@ from shoal.data.dataset import Batch
 from shoal.strategies.buckets.gradient_slots import ABSENT
 from shoal.strategies.buckets.unused import present_somewhere
 from shoal.strategies.exchange.exchange import Exchange
-from shoal.strategies.exchange.training_clock import TrainingClock
 from shoal.strategies.guard import Guard
 from shoal.strategies.layout.layout import Layout
 from shoal.strategies.pieces.piece import Piece
 from shoal.strategies.replicas.step_in_backward import StepInBackward
-from shoal.strategies.strategy import Share, StepResult, Strategy, Sums
+from shoal.strategies.strategy import Share, StepResult, Strategy, Sums, TrainingClock
 from shoal.strategies.update import Update
 
 

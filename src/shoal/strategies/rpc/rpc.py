@@ -23,7 +23,6 @@ from shoal.comm.blocking import BlockingThread
 from shoal.comm.group import BUSY_S
 from shoal.comm.liveness.patience import LOOK_EVERY_S
 from shoal.comm.rendezvous.store import connect, listen, serve
-from shoal.config.sections.sync import RpcConfig
 from shoal.data.dataset import Batch
 from shoal.errors import MemberError, ShoalError
 from shoal.strategies.guard import ROW
@@ -33,6 +32,7 @@ from shoal.strategies.replicas.initial_state import sync_initial_state
 from shoal.strategies.replicas.sync import SyncParts
 from shoal.strategies.rpc import torch_rpc
 from shoal.strategies.rpc.division import cut_for_rpc, stage_ranks
+from shoal.strategies.rpc.settings import RpcConfig
 from shoal.strategies.rpc.stage import Stage, stage_here
 from shoal.strategies.step import sums_of
 from shoal.strategies.strategy import Pause, Serving, Share, StepResult, Strategy, Sums

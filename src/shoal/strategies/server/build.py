@@ -1,11 +1,11 @@
 """Builds what a rank of a run with parameter servers does."""
 
-from shoal.config.sections.server import ServerConfig
 from shoal.strategies.replicas.sync import SyncParts
 from shoal.strategies.server.hogwild import Hogwild
 from shoal.strategies.server.mapped.server import MappedServer
 from shoal.strategies.server.mapped.shard import updates_in_place
 from shoal.strategies.server.server import ServerRank
+from shoal.strategies.server.settings import ServerConfig
 from shoal.strategies.server.worker import ServerWorker
 from shoal.strategies.strategy import Strategy
 

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from shoal.comm.reduction import Op
-from shoal.config.sections.server import ServerConfig
 from shoal.events.spans import MAPPED
 from shoal.strategies.buckets.buffer_sync import buffer_sync_of
 from shoal.strategies.buckets.unused import refuse_unused
@@ -15,11 +14,11 @@ from shoal.strategies.guard import ROW
 from shoal.strategies.pieces.freed_memory import return_freed_memory
 from shoal.strategies.pieces.mapped_weights import check_maps_memory, map_parameters
 from shoal.strategies.replicas.initial_state import sync_initial_state
-from shoal.strategies.replicas.own_losses import agreed_loss, part_of
 from shoal.strategies.replicas.sync import Sync, SyncParts
 from shoal.strategies.server.clipping import clip_alone
+from shoal.strategies.server.settings import ServerConfig
 from shoal.strategies.server.shards import buckets_of
-from shoal.strategies.strategy import Share, StepResult
+from shoal.strategies.strategy import Share, StepResult, agreed_loss, part_of
 
 
 @final

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from shoal.comm.agree import check_same_model
 from shoal.comm.group import Group
 from shoal.config.arguments import checks_arguments
-from shoal.config.sections.server import ServerConfig
 from shoal.config.sections.values import Count, NonNegative, Number
 from shoal.errors import ConfigError
 from shoal.models.has_values import check_has_values
@@ -21,6 +20,7 @@ from shoal.strategies.pieces.state import model_pieces
 from shoal.strategies.replicas.initial_state import sync_initial_state
 from shoal.strategies.server.client import ServerClient
 from shoal.strategies.server.server import answer_requests
+from shoal.strategies.server.settings import ServerConfig
 from shoal.strategies.server.shards import Shard
 from shoal.strategies.server.updates import Rules, Updates
 from shoal.strategies.server.wire import Kind, Request

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from shoal.comm.alone import alone
 from shoal.comm.group import ANYONE, Group, Receipt, Work
-from shoal.config.sections.server import ServerConfig
 from shoal.data.dataset import Batch
 from shoal.errors import MemberError
 from shoal.strategies.exchange.compressed import Compressed
@@ -18,6 +17,7 @@ from shoal.strategies.pieces.piece import Piece
 from shoal.strategies.replicas.initial_state import sync_initial_state
 from shoal.strategies.replicas.sync import SyncParts
 from shoal.strategies.server.push_codec import PushFormat
+from shoal.strategies.server.settings import ServerConfig
 from shoal.strategies.server.shards import Shard
 from shoal.strategies.server.survivors import Survivors
 from shoal.strategies.server.updates import Record, Rules, Updates

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple, final
 import torch
 from torch import Tensor
 
-from shoal.config.sections.server import ServerConfig
 from shoal.strategies.exchange.robust import Robust
 from shoal.strategies.guard import ROW, Guard
 from shoal.strategies.server.ledger import Ledger, Push, VersionedUpdate
+from shoal.strategies.server.settings import ServerConfig
 from shoal.strategies.server.shards import Shard
 from shoal.strategies.server.survivors import Loss
 from shoal.strategies.server.turns import BoundedTurns, TurnRules, Turns

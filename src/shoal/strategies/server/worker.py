@@ -8,22 +8,21 @@ from typing import Any, final
 from torch import Tensor
 
 from shoal.comm.group import Group
-from shoal.config.sections.server import ServerConfig
 from shoal.strategies.buckets.buffer_sync import buffer_sync_of
 from shoal.strategies.buckets.unused import refuse_unused
 from shoal.strategies.exchange.compressed import Compressed
 from shoal.strategies.exchange.exchange import Exchange, pieces_under
 from shoal.strategies.pieces.piece import Piece
 from shoal.strategies.replicas.initial_state import sync_initial_state
-from shoal.strategies.replicas.own_losses import agreed_loss, part_of
 from shoal.strategies.replicas.sync import Sync, SyncParts
 from shoal.strategies.server.client import ServerClient
 from shoal.strategies.server.clipping import clip_alone
 from shoal.strategies.server.mapped.client import MappedClient
 from shoal.strategies.server.push_codec import PushEncoder, PushFormat
+from shoal.strategies.server.settings import ServerConfig
 from shoal.strategies.server.survivors import Loss, Survivors
 from shoal.strategies.server.wire import Kind, Reply, Request
-from shoal.strategies.strategy import EndOfTurns, Pause, Share, StepResult, Turn
+from shoal.strategies.strategy import EndOfTurns, Pause, Share, StepResult, Turn, agreed_loss, part_of
 
 
 @final

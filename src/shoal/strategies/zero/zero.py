@@ -9,7 +9,6 @@ from torch import Tensor
 
 from shoal.comm.alone import alone
 from shoal.config.custom import calling, load
-from shoal.config.sections.sync import ZeroConfig
 from shoal.config.sections.values import Custom
 from shoal.data.dataset import Batch
 from shoal.strategies.buckets.buffer_sync import BufferSync, buffers_of
@@ -20,6 +19,7 @@ from shoal.strategies.replicas.sync import Sync, SyncParts
 from shoal.strategies.replicas.sync_batchnorm import SyncBatchNorm, give_group
 from shoal.strategies.strategy import Share, StepResult, Sums
 from shoal.strategies.zero.offload import offload
+from shoal.strategies.zero.settings import ZeroConfig
 from shoal.strategies.zero.shards import HeldState, ShardOptions, Shards
 from shoal.strategies.zero.units import UnitOf
 

@@ -12,11 +12,9 @@ from shoal import models
 from shoal.comm.agree import check_same_model
 from shoal.comm.mesh import Mesh
 from shoal.config.schema import RunConfig
-from shoal.config.sections.sync import RpcConfig
 from shoal.events.spans import SpanRecorder
 from shoal.models.measures import Measure
 from shoal.strategies.conditions import under_conditions
-from shoal.strategies.exchange.training_clock import TrainingClock
 from shoal.strategies.gradient_engine import build_engine
 from shoal.strategies.layout.layout import Layout
 from shoal.strategies.layout.sequence import check_order, layers_of
@@ -25,7 +23,8 @@ from shoal.strategies.leaf_sums import LeafSums
 from shoal.strategies.pipeline.cut import cut_by_cost, cut_by_name
 from shoal.strategies.pipeline.pipeline import Pipelined, PipelinePlan
 from shoal.strategies.rpc.division import cut_for_rpc
-from shoal.strategies.strategy import Gradients
+from shoal.strategies.rpc.settings import RpcConfig
+from shoal.strategies.strategy import Gradients, TrainingClock
 from shoal.strategies.tensor.divide import TensorParts, divide
 from shoal.strategies.tensor.plan import read_plan
 from shoal.training.memory.prepare import prepare_activations, refuse_dropout_in_threads

@@ -15,8 +15,8 @@ from strategy_cases import (
 )
 
 from shoal.comm.traced import traced
-from shoal.config.sections.server import ServerConfig
 from shoal.errors import DivergedError
+from shoal.strategies.server.settings import ServerConfig
 from shoal.strategies.strategy import Pause, Serving, Share, Turn
 from shoal.training import checkpoint
 from shoal.training.progress import Progress

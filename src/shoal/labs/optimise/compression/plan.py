@@ -17,11 +17,11 @@ from shoal.config.sections.exchange import AllReduceConfig, ExchangeConfig
 from shoal.config.sections.launch import LaunchConfig
 from shoal.config.sections.model import MlpConfig, ModelConfig
 from shoal.config.sections.optimizer import AdamConfig, CosineConfig, SgdConfig
-from shoal.config.sections.sync import DdpConfig
 from shoal.config.sections.train import TrainConfig
 from shoal.labs.plans import at_least_two, seeds_from
 from shoal.labs.rotation import Rotation
 from shoal.labs.runs import NEVER, ONLY_AT_THE_END
+from shoal.strategies.ddp.settings import DdpConfig
 
 BATCH_SIZE = 64
 LINKS: dict[str, tuple[str, ...]] = {

@@ -13,7 +13,6 @@ from pathlib import Path
 from statistics import fmean
 
 from shoal import data
-from shoal.config.sections.server import ServerConfig
 from shoal.events.file import Record, read_events
 from shoal.events.folder import RunFolder
 from shoal.events.steps import StepRecord, settled, steps_of
@@ -21,6 +20,7 @@ from shoal.labs.optimise.straggler.plan import BATCH_SIZE, STALENESS, Plan, sync
 from shoal.labs.optimise.straggler.updates import Update, bound_broken, updates_in
 from shoal.labs.runs import Runs
 from shoal.report.findings import Measured, inside_run
+from shoal.strategies.server.settings import ServerConfig
 
 Shares = Callable[[int], Sequence[float]]
 """The samples of each worker in a step."""

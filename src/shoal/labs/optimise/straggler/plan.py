@@ -19,10 +19,11 @@ from shoal.config.sections.data import DataConfig, DigitsConfig
 from shoal.config.sections.launch import LaunchConfig
 from shoal.config.sections.model import LenetConfig, ModelConfig
 from shoal.config.sections.optimizer import SgdConfig
-from shoal.config.sections.server import ServerConfig
-from shoal.config.sections.sync import DdpConfig, SyncConfig
+from shoal.config.sections.sync import SyncConfig
 from shoal.config.sections.train import TrainConfig
 from shoal.labs.runs import ONLY_AT_THE_END
+from shoal.strategies.ddp.settings import DdpConfig
+from shoal.strategies.server.settings import ServerConfig
 
 BATCH_SIZE = 63
 """Equal shares for three workers."""

@@ -7,11 +7,11 @@ from torch import Tensor
 
 from shoal.comm.group import Group
 from shoal.comm.shared_memory.mutex import wait_until
-from shoal.config.sections.server import ServerConfig
 from shoal.events.spans import MAPPED
 from shoal.strategies.buckets.gradient_slots import ABSENT
 from shoal.strategies.replicas.sync import SyncParts
 from shoal.strategies.server.mapped.shard import MappedNumbers, MappedShard
+from shoal.strategies.server.settings import ServerConfig
 from shoal.strategies.server.updates import compensate, damped
 from shoal.strategies.server.wire import HEADER_BYTES, Kind, Reply, Request, pause_servers
 from shoal.strategies.strategy import Turn

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from shoal.comm.group import ANYONE, Group
-from shoal.config.sections.server import ServerConfig
 from shoal.strategies.pieces.piece import Piece
 from shoal.strategies.replicas.initial_state import sync_initial_state
 from shoal.strategies.replicas.sync import SyncParts
 from shoal.strategies.server.mapped.journal import Entry
 from shoal.strategies.server.mapped.shard import MappedNumbers, MappedShard
 from shoal.strategies.server.server import ServingRank
+from shoal.strategies.server.settings import ServerConfig
 from shoal.strategies.server.updates import Record
 from shoal.strategies.server.wire import Request, decoded, empty_header, text_of_pause
 from shoal.strategies.strategy import Pause, Serving

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from shoal.comm.group import Group
 from shoal.comm.shared_memory.mutex import Mutex
-from shoal.config.sections.server import ServerConfig
 from shoal.optim.elementwise import Elementwise
 from shoal.strategies.exchange.compressed import Compressed
 from shoal.strategies.guard import ROW
@@ -18,6 +17,7 @@ from shoal.strategies.replicas.sync import SyncParts
 from shoal.strategies.server.common_weights import CommonWeights
 from shoal.strategies.server.mapped.bell import Bell
 from shoal.strategies.server.mapped.journal import Journal
+from shoal.strategies.server.settings import ServerConfig
 from shoal.strategies.update import MakeOptimizer, Update, Updated, bare_step
 
 

@@ -1,19 +1,13 @@
-"""Settings of the layouts: how one replica of a model is divided among workers."""
+"""Settings of the pipeline."""
 
 import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from shoal.config.feature import DIVIDED_MODEL, Row, refused
 from shoal.config.kinds import Checked
-from shoal.config.sections.refused import OWN_ENGINES, Row, refused
 from shoal.config.sections.values import Count
 from shoal.errors import ConfigError
-
-DIVIDED_MODEL: Row = {
-    **refused("--bottleneck", "--fault", why="conditions apply to a worker's gradients of whole batches"),
-    "--balance": "",
-    **OWN_ENGINES,
-}
 
 
 @dataclass(frozen=True)
@@ -71,16 +65,3 @@ class PipelineConfig(Checked):
                 f"{micro_batch}",
                 f"Use --pipeline.microbatches {math.ceil(share / micro_batch)}, or --micro-batch {samples}.",
             )
-
-
-@dataclass(frozen=True)
-class TensorConfig(Checked):
-    """Single layers, divided among workers that compute them together."""
-
-    REFUSES: ClassVar[Row] = {
-        **DIVIDED_MODEL,
-        "--exchange compressed": "workers that divide a layer would save their residuals under one name",
-    }
-
-    plan: str = ""
-    """A TOML file that maps layers to cuts, such as fc1 = "column"; empty: automatic, for known orders of layers."""
