@@ -8,7 +8,7 @@ from shoal.config.sections.server import ServerConfig
 from shoal.strategies.exchange.linear import AllReduce
 from shoal.strategies.guard import Guard
 from shoal.strategies.replicas.sync import SyncParts
-from shoal.strategies.server.build import server_sync
+from shoal.strategies.server.server import server_sync
 from shoal.strategies.strategy import Pause, Serving
 
 NO_PROGRESS = {}

@@ -9,9 +9,9 @@ from shoal.comm.traced import traced
 from shoal.config.sections.compression import CODEC_ROWS, CompressedConfig
 from shoal.strategies.exchange.compressed import Compressed
 from shoal.strategies.exchange.training_clock import TrainingClock
+from shoal.strategies.server.messages import Request
 from shoal.strategies.server.push_codec import PushEncoder, PushFormat
 from shoal.strategies.server.shards import FlatCopy
-from shoal.strategies.server.wire import Request
 from shoal.training import checkpoint
 from shoal.training.progress import Progress
 

@@ -17,8 +17,8 @@ from shoal.strategies.pieces.mapped_weights import check_maps_memory, map_parame
 from shoal.strategies.replicas.initial_state import sync_initial_state
 from shoal.strategies.replicas.own_losses import agreed_loss, part_of
 from shoal.strategies.replicas.sync import Sync, SyncParts
-from shoal.strategies.server.clipping import clip_alone
 from shoal.strategies.server.shards import buckets_of
+from shoal.strategies.server.updates import clip_alone
 from shoal.strategies.strategy import Share, StepResult
 
 

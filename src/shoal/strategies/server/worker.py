@@ -17,12 +17,11 @@ from shoal.strategies.pieces.piece import Piece
 from shoal.strategies.replicas.initial_state import sync_initial_state
 from shoal.strategies.replicas.own_losses import agreed_loss, part_of
 from shoal.strategies.replicas.sync import Sync, SyncParts
-from shoal.strategies.server.client import ServerClient
-from shoal.strategies.server.clipping import clip_alone
-from shoal.strategies.server.mapped.client import MappedClient
+from shoal.strategies.server.mapped import MappedClient
+from shoal.strategies.server.messages import Kind, Reply, Request, ServerClient
 from shoal.strategies.server.push_codec import PushEncoder, PushFormat
 from shoal.strategies.server.survivors import Loss, Survivors
-from shoal.strategies.server.wire import Kind, Reply, Request
+from shoal.strategies.server.updates import clip_alone
 from shoal.strategies.strategy import EndOfTurns, Pause, Share, StepResult, Turn
 
 

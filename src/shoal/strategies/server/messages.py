@@ -1,22 +1,27 @@
-"""The messages between workers and servers: a header of fixed length, then the tensors that it announces.
+"""The messages between workers and servers, and the worker's side of them; `server.answer_requests` is the other side.
 
-A request goes to every server at once: a push has the gradients of the server's slices behind it. Every reply has the
-weights of these slices behind it. Numbers travel as float64, which has every integer up to 2⁵³.
+A message is a header of fixed length and the tensors that it announces. A request goes to every server at once: the
+gradients of the server's slices follow the header of a push. The weights of these slices follow the header of every
+reply. On one machine only headers are sent, and gradients and weights are in memory that both map (`shards.py`).
+Numbers travel as float64, which has every integer up to 2⁵³.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Self, TypeVar, final
 
 import torch
 from torch import Tensor
 
 from shoal.comm.group import Group, Work
+from shoal.events.spans import MAPPED, PULLED
+from shoal.strategies.server.push_codec import PushEncoder
+from shoal.strategies.server.shards import FlatCopy
 from shoal.strategies.strategy import EndOfTurns, Turn
 
 
 class Kind(IntEnum):
-    """What a request asks for."""
+    """The kinds of requests."""
 
     PULL = 0
     """Weights, once the worker may go on."""
@@ -70,7 +75,7 @@ class Reply(NamedTuple):
     turn_share: int = -1
     """The turn that the worker has got; −1: none is left."""
     end: int = 0
-    """The step before which all turns end."""
+    """The step before which all turns end, if none is left for a worker that asked."""
     staleness_sum: int = 0
     staleness_max: int = 0
     """Of all updates of this server so far."""
@@ -89,6 +94,12 @@ class Reply(NamedTuple):
         if self.turn_step < 0:
             return EndOfTurns(self.end, self.stop_signal)
         return Turn(self.turn_step, self.turn_share)
+
+    def with_turn(self, turn: Turn | EndOfTurns) -> Self:
+        """This reply to a worker that asked for a turn."""
+        if isinstance(turn, Turn):
+            return self._replace(turn_step=turn.step, turn_share=turn.share)
+        return self._replace(end=turn.step, stop_signal=turn.stop_signal)
 
     @property
     def sends_to_meeting(self) -> bool:
@@ -143,3 +154,70 @@ def send_all(group: Group, to: int, header: Request | Reply, tensors: Sequence[T
         group.send(encoded(header), to),
         *(group.send(tensor, to) for tensor in tensors if tensor.numel()),
     ]
+
+
+@final
+class ServerClient:
+    """Sends a worker's requests to all servers, the last ranks of the `world`, and takes their weights."""
+
+    def __init__(self, world: Group, servers: int, params: Mapping[str, Tensor]) -> None:
+        self._world, self._num_servers = world, servers
+        self.flat = FlatCopy(params, servers, world)
+        self.gradients = self.flat.flat_gradients
+        """The gradients of the next push. A caller may change them in place."""
+        self.replies: list[Reply] = []
+        """The last reply of each server; the first server's decides about turns and stopping."""
+        self.encoder: PushEncoder | None = None
+        """Encodes pushes; None: they are sent as they are."""
+        self._sequence = 0
+        self._versions = [0] * servers
+
+    @property
+    def servers(self) -> range:
+        """The ranks of the servers now: the last of the world."""
+        return range(self._world.size - self._num_servers, self._world.size)
+
+    def take_gradients(self) -> list[str]:
+        """Push this worker's gradients with the next request; the names of parameters without one, where it has −0."""
+        return self.flat.take_gradients()
+
+    def ask(self, request: Request, gradients: bool = False) -> Reply:
+        """Send a request, with the flat gradients if asked to, and wait for all replies; the first server's.
+
+        The parameters then are the weights that came with the replies.
+        """
+        if request.kind in (Kind.PULL, Kind.PUSH):
+            self._sequence += 1
+        world, flat, servers = self._world, self.flat, self.servers
+        pushed: Sequence[Sequence[Tensor]] = [()] * len(servers)
+        if gradients and self.encoder is not None:
+            pushed = [(message,) for message in self.encoder.encode(flat.gradients, request.training_step)]
+        elif gradients and not flat.is_mapped:
+            pushed = flat.gradients
+        works: list[Work] = []
+        for index, server in enumerate(servers):
+            own = request._replace(sequence=self._sequence, version=self._versions[index])
+            works += send_all(world, server, own, pushed[index])
+        headers = [empty_header(Reply) for _ in servers]
+        works += [
+            world.recv(tensor, server)
+            for server, header, weights in zip(servers, headers, flat.weights, strict=True)
+            for tensor in (header, *(() if flat.is_mapped else weights))
+            if tensor.numel()
+        ]
+        for work in works:
+            work.wait()
+        # The replies with their weights; or, in mapped memory, the bytes that the servers read and write.
+        world.note_transfer(PULLED, len(servers) * REPLY_BYTES + (0 if flat.is_mapped else flat.num_bytes))
+        if flat.is_mapped:
+            world.note_transfer(MAPPED, flat.num_bytes * (1 + (gradients and self.encoder is None)))
+        self.replies = [decoded(Reply, header) for header in headers]
+        self._versions = [reply.version for reply in self.replies]
+        if request.kind == Kind.HELLO:
+            self._sequence = self.replies[0].sequence
+        flat.set_weights()
+        return self.replies[0]
+
+    def pause(self, text: str) -> None:
+        """End the serving of all servers, and give them a text. All workers call it, when none asks any more."""
+        pause_servers(self._world, self.servers, text)
