@@ -156,7 +156,7 @@ class Hogwild(Sync):
         return agreed_loss(self._group, loss_sum, part_of(self._samples, self._group.size))
 
     def summary(self) -> dict[str, Any]:
-        """What the run's result says about this strategy. Staleness is not known: updates have no versions."""
+        """The entries of the run's result. Staleness is not known: updates have no versions."""
         skipped = int(self._skipped.sum())
         return {
             "mode": "hogwild",

@@ -18,7 +18,8 @@ time; `version` counts the updates that its weights contain; `step` is the worke
 
 So with bound s a worker that begins step c reads weights with all updates of all workers' steps before c − s (stale
 synchronous parallel: Ho et al. 2013). The weights and the ledger are one state: a server that restores both from one
-moment, and forgets everything after it, still applies each push once, because workers repeat what was not acknowledged.
+moment, and forgets everything after it, still applies each push once, because workers repeat pushes that were not
+acknowledged.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,7 +36,7 @@ class Push(NamedTuple):
     rank: int
     sequence: int
     version: int
-    """Updates in the weights of which this is the gradient."""
+    """Updates in the weights that the gradient was computed with."""
     step: int
     """The steps that the worker had finished before."""
 
@@ -129,7 +130,7 @@ class Ledger:
 
     @property
     def skipped(self) -> int:
-        """Updates that the guard left out. They have a version, too."""
+        """Updates that the guard left out. They count in `version`."""
         return self._words[self._SKIPPED]
 
     @property

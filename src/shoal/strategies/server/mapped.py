@@ -131,7 +131,7 @@ class MappedClient:
         # As a numpy array: operations on a few numbers take a tenth of torch's time, in every step.
         self._rows = rows.numpy()
         self.replies: list[Reply] = []
-        """The last reply, of the one server."""
+        """The last reply."""
         self._sequence = self._version = self._pauses = 0
 
     def take_gradients(self) -> list[str]:
@@ -148,7 +148,7 @@ class MappedClient:
         return self._weights.gradients
 
     def ask(self, request: Request, gradients: bool = False) -> Reply:
-        """Do what a server does with a request; the parameters then are its newest weights."""
+        """Do the server's part of a request; the parameters are then its newest weights."""
         ledger, rank = self._ledger, self._world.rank
         self._world.beat()  # it may not communicate for a whole epoch
         if request.kind in (Kind.PULL, Kind.PUSH):

@@ -15,12 +15,12 @@ from shoal.optim.elementwise import Elementwise
 from shoal.strategies.pieces.piece import Piece
 from shoal.strategies.pieces.state import PlaceOf, load_optimizer
 from shoal.strategies.server.shards import buckets_of, load_slices
-from shoal.strategies.update import MakeOptimizer, Update, Updated, bare_step
+from shoal.strategies.update import Update, Updated, bare_step
 
 
 @final
 class CommonWeights:
-    """One copy of a layout's parameters in memory that all members map: what their updates change.
+    """One copy of a layout's parameters in memory that all members map and update.
 
     ::
 
@@ -56,7 +56,7 @@ class CommonWeights:
 
     @property
     def gradients(self) -> list[Tensor]:
-        """What the next update uses. A caller may change them in place."""
+        """The gradients of the next update. A caller may change them in place."""
         return [gradient for weights in self.params.values() if (gradient := weights.grad) is not None]
 
     def drop_gradients(self) -> None:
@@ -85,7 +85,7 @@ class CommonWeights:
 class MappedState:
     """Keeps the state of an optimizer of ours in memory that all members map. Making it is a collective.
 
-    It starts at zero, and has the same addresses for all: one step of any member is a step of the one optimizer.
+    It starts at zero, and all members map the same memory: a step of any member is a step of the one optimizer.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, world: Group) -> None:
@@ -139,14 +139,7 @@ class MappedShard:
     def __init__(self, layout: Updated, update: Update, world: Group) -> None:
         """A collective of the world."""
         self.weights = CommonWeights(layout, world)
-
-        def keeper(
-            optimizer: torch.optim.Optimizer, params: dict[str, Tensor], make: MakeOptimizer
-        ) -> MappedState:
-            del params, make
-            return MappedState(optimizer, world)
-
-        self.update = update.of(self.weights, keeper)
+        self.update = update.of(self.weights, lambda optimizer, params, make: MappedState(optimizer, world))
         world.barrier().wait()
 
     def pieces(self) -> list[Piece]:
@@ -161,7 +154,7 @@ class MappedShard:
 
 @final
 class Bell:
-    """Wakes one rank: `ring` ends the `wait` of the owner, the one under way or else the next.
+    """Wakes one rank: `ring` ends the `wait` of the owner, the current one or, if it does not wait, the next.
 
     It is a pipe that all ranks have open. The owner sleeps in the kernel and takes no processor from the others.
     Making it is a collective of a group that `maps_memory`.
@@ -175,7 +168,7 @@ class Bell:
         group.broadcast(address, owner).wait()
         pid, descriptor = address.tolist()
         if group.rank != owner:
-            # To read, too: a pipe that no process could read any more would refuse a late ring.
+            # Open for reading as well: a pipe that no process can read would refuse a late ring.
             self._end = open_of_member(pid, descriptor, os.O_RDWR)
         weakref.finalize(self, _close, self._end, pipe_in)
         group.barrier().wait()  # the owner may end before the others have opened it

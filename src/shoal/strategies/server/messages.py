@@ -149,7 +149,7 @@ def text_of_pause(group: Group, rank: int, request: Request) -> str:
 
 
 def send_all(group: Group, to: int, header: Request | Reply, tensors: Sequence[Tensor]) -> list[Work]:
-    """Start to send a header and what follows it; wait for the works before the tensors change."""
+    """Start to send a header and its tensors; wait for the works before the tensors change."""
     return [
         group.send(encoded(header), to),
         *(group.send(tensor, to) for tensor in tensors if tensor.numel()),

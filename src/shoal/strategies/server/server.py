@@ -2,9 +2,9 @@
 
 The mode and the machine decide how gradients and weights travel::
 
-    bsp (default)       messages. A worker's push is a header and its gradients, the server's reply a header and the new
+    bsp (the default)   messages. A worker's push is a header and its gradients, the server's reply a header and the new
                         weights. On one machine (`Group.maps_memory`) only the two headers are sent: each side reads
-                        and writes gradients and weights where the other has mapped them.
+                        and writes gradients and weights where the other has mapped them. Also ssp with staleness 0.
     ssp, asp            on one machine, mapped memory and no message in a step: a worker takes a mutex and updates
                         weights, optimizer state and ledger itself (`mapped.py`); the server records and saves.
                         Messages, as with bsp, wherever `updates_in_place` says no: across machines, over gloo, with
@@ -246,7 +246,7 @@ class MappedServer(ServingRank):
         )
 
     def serve(self, serving: Serving) -> Pause:
-        """Record what the workers do, until they pause."""
+        """Record the workers' updates until they pause."""
         if self._has_paused:
             self._journal.end_pause()
         header = empty_header(Request)

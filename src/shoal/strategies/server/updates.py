@@ -69,7 +69,7 @@ class Updates:
         self._loss = 0.0
 
     def memory_for(self, rank: int, request: Request) -> list[Tensor]:
-        """Where the gradients of a push go: a repetition must not overwrite what is held."""
+        """Memory for the gradients of a push: a repetition must not overwrite gradients that are held."""
         shard = self.shard
         is_new = self.ledger.is_new(rank, request.sequence)
         return shard.row(rank) if is_new else shard.discarded()
@@ -204,7 +204,7 @@ class Updates:
 def compensate(
     gradients: Sequence[Tensor], weights: Sequence[Tensor], seen: Sequence[Tensor], strength: float
 ) -> None:
-    """g ← g + strength·g⊙g⊙(θ − θ′), where θ′ are the weights of which these are the gradients."""
+    """g ← g + strength·g⊙g⊙(θ − θ′), where θ′ are the weights that the gradients were computed with."""
     for gradient, now, before in zip(gradients, weights, seen, strict=True):
         gradient.addcmul_(gradient.square(), now - before, value=strength)
 
