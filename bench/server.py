@@ -47,7 +47,7 @@ from shoal.strategies.gradient_engine import build_engine
 from shoal.strategies.guard import Guard
 from shoal.strategies.layout.whole import Whole
 from shoal.strategies.replicas.sync import SyncParts
-from shoal.strategies.server.build import server_sync
+from shoal.strategies.server.server import server_sync
 from shoal.strategies.server.settings import ServerConfig
 from shoal.strategies.single import NoSync
 from shoal.strategies.strategy import Gradients, Pause, Serving, Share, Strategy, TrainingClock

@@ -40,7 +40,7 @@ from shoal.strategies.pieces.freed_memory import return_large_memory_at_once
 from shoal.strategies.replicas.sync import SyncParts
 from shoal.strategies.replicas.user_sync import build_user_sync
 from shoal.strategies.rpc.rpc import Rpc
-from shoal.strategies.server.build import server_sync
+from shoal.strategies.server.server import server_sync
 from shoal.strategies.single import NoSync
 from shoal.strategies.strategy import Strategy, TrainingClock
 from shoal.strategies.update import Update

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from shoal import average_gradients
+from shoal.strategies.library.average_gradients import average_gradients
 from shoal.comm.traced import traced
 from shoal.errors import ConfigError, WorkerError
 from shoal.launch.threads import run

@@ -7,7 +7,7 @@ from strategy_cases import STEPS, on_threads, one_machines, rate, share_of, stat
 from shoal.strategies.exchange.linear import AllReduce
 from shoal.strategies.guard import Guard
 from shoal.strategies.replicas.sync import SyncParts
-from shoal.strategies.server.build import server_sync
+from shoal.strategies.server.server import server_sync
 from shoal.strategies.server.settings import ServerConfig
 from shoal.strategies.strategy import Pause, Serving
 

@@ -7,6 +7,8 @@ import pytest
 
 from shoal.errors import GroupError
 from shoal.strategies.server.ledger import Ledger, Push
+from shoal.strategies.server.turns import new_words
+from shoal.strategies.strategy import EndOfTurns, Turn
 
 WORKERS, STEPS = 3, 12
 
@@ -126,3 +128,47 @@ def test_a_saved_ledger_does_not_know_what_it_only_held():
     assert again.resume(0) == (0, 0)
     assert again.receive(Push(1, 1, 0, 0)) is None
     assert again.receive(Push(0, 1, 0, 0)).version == 1
+
+
+def test_without_turns_all_stop_after_the_step_that_the_fastest_has_begun():
+    ledger = Ledger(3, bound=2)
+    for rank, steps in ((0, 2), (1, 1)):
+        for step in range(steps):
+            ledger.receive(Push(rank, step + 1, step, step))
+            assert ledger.release() == [rank]
+    ledger.note_stop(15)
+    assert [ledger.stop_signal_after(steps) for steps in (1, 2, 3)] == [0, 0, 15]
+
+
+def test_a_worker_that_waits_for_others_has_not_begun_the_next_step():
+    ledger = Ledger(3, bound=0)
+    ledger.receive(Push(0, 1, 0, 0))
+    assert (ledger.release(), ledger.is_released(0), ledger.is_released(1)) == ([], False, True)
+    ledger.note_stop(15)
+    assert [ledger.stop_signal_after(steps) for steps in (0, 1)] == [0, 15]
+
+
+def test_workers_that_end_their_turns_are_not_behind_later():
+    ledger = Ledger(2, bound=None, takes_turns=True)
+    assert ledger.turns.take(0, 1, 0, 1) == Turn(0, 0)
+    ledger.note_stop(15)
+    assert ledger.end_of_turns(0, 4) == EndOfTurns(1, 15)
+    assert [ledger.resume(rank) for rank in range(2)] == [(0, 1), (0, 1)]
+
+
+def test_a_stop_before_the_first_turn_of_a_resumed_run_ends_at_its_first_step():
+    ledger = Ledger(3, bound=None, takes_turns=True)
+    ledger.restore([45, 0, 15, 15, 15, 15, 15, 15, 0])
+    ledger.note_stop(15)
+    assert ledger.turns.take(0, 16, 15, 200) is None
+    assert ledger.end_of_turns(15, 200) == EndOfTurns(15, 15)
+
+
+def test_two_ledgers_over_the_same_words_are_one():
+    words = new_words(Ledger.num_words(2))
+    one, other = (Ledger(2, bound=1, words=words) for _ in range(2))
+    one.receive(Push(0, 1, 0, 0))
+    assert other.release() == [0]
+    other.receive(Push(1, 1, 0, 0))
+    assert (one.release(), one.version, one.counts()["staleness_max"]) == ([1], 2, 1)
+    assert one.state() == other.state()

@@ -8,9 +8,9 @@ from strategy_cases import OPTIMIZERS, assert_equal, on_threads, one_machine, re
 from shoal.comm.traced import traced
 from shoal.config.sections.compression import CODEC_ROWS, CompressedConfig
 from shoal.strategies.exchange.compressed import Compressed
+from shoal.strategies.server.messages import Request
 from shoal.strategies.server.push_codec import PushEncoder, PushFormat
 from shoal.strategies.server.shards import FlatCopy
-from shoal.strategies.server.wire import Request
 from shoal.strategies.strategy import TrainingClock
 from shoal.training import checkpoint
 from shoal.training.progress import Progress

@@ -26,8 +26,8 @@ def test_a_worker_is_lost_once_and_the_server_ends_when_the_group_has_given_up()
         assert len(lost) < 9, "it would go on for ever"
         return []
 
-    updates = SimpleNamespace(lose=lose, losses=[])
+    updates = SimpleNamespace(lose=lose, losses=[], shard=None)
     survivors = SimpleNamespace(can_lose=lambda rank: True, note=lambda losses: None)
     with pytest.raises(MemberError, match="rank 1 died"):
-        answer_requests(GivenUp(), None, updates, survivors=survivors)
+        answer_requests(GivenUp(), updates, survivors=survivors)
     assert lost == [1]

@@ -12,10 +12,10 @@ from shoal.config.sections.optimizer import GdConfig
 from shoal.errors import DivergedError
 from shoal.strategies.exchange.linear import AllReduce
 from shoal.strategies.guard import Guard
+from shoal.strategies.server.messages import Kind, Request
 from shoal.strategies.server.settings import ServerConfig
 from shoal.strategies.server.shards import Shard
 from shoal.strategies.server.updates import Rules, Updates
-from shoal.strategies.server.wire import Kind, Request
 from shoal.strategies.strategy import EndOfTurns
 
 WORKERS, PUSHES = 3, 6

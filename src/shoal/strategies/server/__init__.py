@@ -1,1 +1,1 @@
-"""The parameter server: servers hold the weights, workers pull them and push gradients (bsp, ssp, asp, hogwild)."""
+"""The parameter server (bsp, ssp, asp, hogwild). `server.py` is the main file: it says which transport runs when."""

@@ -15,9 +15,9 @@ from shoal.strategies.pieces.freed_memory import return_freed_memory
 from shoal.strategies.pieces.mapped_weights import check_maps_memory, map_parameters
 from shoal.strategies.replicas.initial_state import sync_initial_state
 from shoal.strategies.replicas.sync import Sync, SyncParts
-from shoal.strategies.server.clipping import clip_alone
 from shoal.strategies.server.settings import ServerConfig
 from shoal.strategies.server.shards import buckets_of
+from shoal.strategies.server.updates import clip_alone
 from shoal.strategies.strategy import Share, StepResult, agreed_loss, part_of
 
 
@@ -155,7 +155,7 @@ class Hogwild(Sync):
         return agreed_loss(self._group, loss_sum, part_of(self._samples, self._group.size))
 
     def summary(self) -> dict[str, Any]:
-        """What the run's result says about this strategy. Staleness is not known: updates have no versions."""
+        """The entries of the run's result. Staleness is not known: updates have no versions."""
         skipped = int(self._skipped.sum())
         return {
             "mode": "hogwild",

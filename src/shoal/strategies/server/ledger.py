@@ -1,8 +1,10 @@
 """The ledger of a server: which push is applied when, exactly once, and which worker may go on. A pure state machine.
 
+Its state is an array of integers. A server that gets messages has the array to itself. Workers that update the weights
+in mapped memory have the array there too, and use it while they hold the mutex. The rules are the same.
+
 Every push carries (rank, sequence, version, step): a worker numbers its requests from 1 and has one under way at a
-time; `version` counts the updates that its weights contain; `step` is the worker's clock. The ledger decides about
-four things::
+time; `version` counts the updates that its weights contain; `step` is the worker's clock. The ledger decides::
 
     once       a sequence number that is not larger than the last one received from that rank is a repetition: the
                reply was lost, or the network delivered twice. It is acknowledged again and never applied again.
@@ -11,27 +13,30 @@ four things::
                workers).
     release    a worker that has finished c steps gets its reply, with which it begins the next one, when no other is
                more than `bound` steps behind: c − min(clocks) ≤ bound. Gathered: when its step's update is made.
-    lost       a worker that is declared lost is forgotten: what it has pushed before counts, and nothing that arrives
-               afterwards does.
+    stop       after the first stop signal, all workers stop after the same step, which none has passed.
+    lost       a worker that is declared lost is forgotten: its earlier pushes count, and later messages are ignored.
 
 So with bound s a worker that begins step c reads weights with all updates of all workers' steps before c − s (stale
 synchronous parallel: Ho et al. 2013). The weights and the ledger are one state: a server that restores both from one
-moment, and forgets everything after it, still applies each push once, because workers repeat what was not acknowledged.
+moment, and forgets everything after it, still applies each push once, because workers repeat pushes that were not
+acknowledged.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple, final
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, final
 
 from shoal.errors import GroupError
+from shoal.strategies.server.turns import Turns, Words, new_words
+from shoal.strategies.strategy import EndOfTurns, Turn
 
 
 class Push(NamedTuple):
-    """What a worker says about the gradient that it pushes."""
+    """A worker's description of the gradient that it pushes."""
 
     rank: int
     sequence: int
     version: int
-    """Updates in the weights of which this is the gradient."""
+    """Updates in the weights that the gradient was computed with."""
     step: int
     """The steps that the worker had finished before."""
 
@@ -43,10 +48,31 @@ class VersionedUpdate(NamedTuple):
     """Its number: how many updates the weights contain afterwards."""
     pushes: tuple[Push, ...]
     """In rank order, so that their sum does not depend on who was faster."""
+    share: int = -1
+    """The share of the turn that the push finishes; −1: none."""
 
     def staleness(self, push: Push) -> int:
         """The updates that the weights contain and the gradient does not know of."""
         return self.version - 1 - push.version
+
+    def events(self, is_skipped: bool) -> Iterator[dict[str, Any]]:
+        """Records for the run's events, one for each push; `is_skipped`: the guard has left the update out."""
+        more = {"share": self.share} if self.share >= 0 else {}
+        more |= {"skipped": True} if is_skipped else {}
+        for push in self.pushes:
+            yield push_event("update", push, version=self.version, staleness=self.staleness(push)) | more
+
+
+def push_event(event: str, push: Push, **values: int) -> dict[str, Any]:
+    """The record of a push in the run's events."""
+    return {
+        "event": event,
+        "rank": push.rank,
+        "sequence": push.sequence,
+        "step": push.step,
+        "from_version": push.version,
+        **values,
+    }
 
 
 @final
@@ -64,23 +90,66 @@ class Ledger:
     (2, [0, 1])
     """
 
-    def __init__(self, workers: int, bound: int | None, needed: int = 0) -> None:
-        """`needed` pushes are gathered for an update; 0: each is an update, and `bound` limits the clocks."""
-        self._bound, self._needed = bound, needed
-        self.version = 0
+    _COUNTERS, _COLUMNS = 8, 6
+    _VERSION, _DROPPED, _SKIPPED, _STALENESS_SUM, _STALENESS_MAX, _PUSHES, _STOP_SIGNAL, _STOP_AT = range(
+        _COUNTERS
+    )
+
+    def __init__(
+        self,
+        workers: int,
+        bound: int | None,
+        needed: int = 0,
+        takes_turns: bool = False,
+        words: "Words | None" = None,
+    ) -> None:
+        """`needed` pushes are gathered for an update; 0: each is an update, and `bound` limits the clocks.
+
+        Where workers take turns, these bound how far apart workers are.
+        """
+        self._workers, self._needed = workers, needed
+        self._bound = None if takes_turns else bound
+        self._words = words = new_words(self.num_words(workers)) if words is None else words
+        end = self._COUNTERS + self._COLUMNS * workers
+        self.turns = Turns(workers, bound, words[end:])
+        columns = (words[at : at + workers] for at in range(self._COUNTERS, end, workers))
+        self._last, self._clocks, self._owed, *held = columns
+        """For each worker its last sequence number, its finished steps, and whether it waits for a reply."""
+        self._held, self._held_version, self._held_step = held
+        """The pushes of workers that wait for the others, by their sequence numbers; 0: none."""
+
+    @classmethod
+    def num_words(cls, workers: int) -> int:
+        """The words that it needs, its turns included."""
+        return cls._COUNTERS + cls._COLUMNS * workers + Turns.num_words(workers)
+
+    @property
+    def version(self) -> int:
         """Updates made."""
-        self.dropped = 0
+        return self._words[self._VERSION]
+
+    @property
+    def skipped(self) -> int:
+        """Updates that the guard left out. They count in `version`."""
+        return self._words[self._SKIPPED]
+
+    @property
+    def dropped(self) -> int:
         """Pushes that came after the update of their step."""
-        self.skipped = 0
-        """Updates that the guard left out. They have a version, too."""
-        self._last = [0] * workers
-        """The last sequence number received from each worker."""
-        self._clocks = [0] * workers
-        """Steps that each worker has finished."""
-        self._held: dict[int, Push] = {}
-        self._owed: set[int] = set()
-        """Workers that wait for a reply."""
-        self.lost: set[int] = set()
+        return self._words[self._DROPPED]
+
+    def counts(self) -> dict[str, int]:
+        """The counts of all updates so far, under the names that they have in a reply."""
+        words = self._words
+        return {
+            "staleness_sum": words[self._STALENESS_SUM],
+            "staleness_max": words[self._STALENESS_MAX],
+            "pushes": words[self._PUSHES],
+            "dropped": words[self._DROPPED],
+            "skipped": words[self._SKIPPED],
+        }
+
+    # Which push counts.
 
     def is_new(self, rank: int, sequence: int) -> bool:
         """Whether this is the next request of a worker; if not, it is a repetition."""
@@ -96,16 +165,21 @@ class Ledger:
         if not self._acknowledge(rank, push.sequence):
             return None
         self._clocks[rank] = max(self._clocks[rank], push.step + 1)
+        turn = self.turns.finish(rank)
         if not self._needed:
-            return self._made((push,))
+            return self._made((push,), -1 if turn is None else turn.share)
         if push.step < self.version:
-            self.dropped += 1
+            self._words[self._DROPPED] += 1
             return None
-        self._held[rank] = push
-        if len(self._held) < self._needed:
+        _, self._held[rank], self._held_version[rank], self._held_step[rank] = push
+        held = [rank for rank in range(self._workers) if self._held[rank]]
+        if len(held) < self._needed:
             return None
-        held, self._held = self._held, {}
-        return self._made(tuple(held[rank] for rank in sorted(held)))
+        columns = self._held, self._held_version, self._held_step
+        pushes = tuple(Push(rank, *(column[rank] for column in columns)) for rank in held)
+        for rank in held:
+            self._held[rank] = 0
+        return self._made(pushes)
 
     def pull(self, rank: int, sequence: int, step: int) -> None:
         """Record a request without a gradient: a worker that has finished `step` steps asks for weights."""
@@ -119,60 +193,94 @@ class Ledger:
         """
         is_new = self.is_new(rank, sequence)
         if sequence >= self._last[rank]:
-            self._owed.add(rank)
-        self._last[rank] = sequence if is_new else self._last[rank]
+            self._owed[rank], self._last[rank] = 1, sequence
         return is_new
 
-    def lose(self, rank: int) -> None:
-        """Forget a worker: ignore what still arrives from it, and do not wait for it."""
-        self.lost.add(rank)
-        self._owed.discard(rank)
+    def _made(self, pushes: tuple[Push, ...], share: int = -1) -> VersionedUpdate:
+        words = self._words
+        words[self._VERSION] += 1
+        update = VersionedUpdate(words[self._VERSION], pushes, share)
+        for staleness in map(update.staleness, pushes):
+            words[self._STALENESS_SUM] += staleness
+            words[self._STALENESS_MAX] = max(words[self._STALENESS_MAX], staleness)
+        words[self._PUSHES] += len(pushes)
+        return update
 
-    def meet(self, step: int) -> None:
-        """All shares of the steps before this one are finished: no worker is behind it, and no lost one."""
-        self._clocks = [max(clock, step) for clock in self._clocks]
+    def skip(self) -> None:
+        """The guard has left out an update."""
+        self._words[self._SKIPPED] += 1
 
-    def _made(self, pushes: tuple[Push, ...]) -> VersionedUpdate:
-        self.version += 1
-        return VersionedUpdate(self.version, pushes)
+    def lose(self, rank: int) -> Turn | None:
+        """Forget a worker, and ignore its later messages; the turn that it had under way, which another will get."""
+        self._owed[rank] = 0
+        return self.turns.lose(rank)
+
+    # Who may go on.
 
     def release(self) -> list[int]:
         """The workers that get a reply now, in rank order. Each is returned once for each request."""
         slowest = min(self._clocks)
-        free = [rank for rank in sorted(self._owed) if self._may_go_on(rank, slowest)]
-        self._owed.difference_update(free)
+        free = [rank for rank in range(self._workers) if self._owed[rank] and self._may_go_on(rank, slowest)]
+        for rank in free:
+            self._owed[rank] = 0
         return free
 
     def _may_go_on(self, rank: int, slowest: int) -> bool:
         if self._needed:
-            return rank not in self._held
+            return not self._held[rank]
         return self._bound is None or self._clocks[rank] - slowest <= self._bound
+
+    def is_released(self, rank: int) -> bool:
+        """Whether a worker waits for nothing. It reads one word, so it needs no mutex."""
+        return not self._owed[rank]
+
+    def end_of_turns(self, first: int, end: int) -> EndOfTurns:
+        """Why no turn of these steps is left, the same for all workers. None is behind them then, and no lost one."""
+        ended = self.turns.end_for_all(first, end, self._words[self._STOP_SIGNAL])
+        for rank, clock in enumerate(self._clocks):
+            self._clocks[rank] = max(clock, ended.step)
+        return ended
+
+    def note_stop(self, stop_signal: int) -> None:
+        """On the first stop signal, choose the step after which all workers stop: none has begun a later one."""
+        if stop_signal and not self._words[self._STOP_SIGNAL]:
+            # A worker that waits for a reply has not begun its next step.
+            begun = max(
+                clock - (owed and clock > 0) for clock, owed in zip(self._clocks, self._owed, strict=True)
+            )
+            self._words[self._STOP_SIGNAL], self._words[self._STOP_AT] = stop_signal, begun + 1
+            self.turns.stop()
+
+    def stop_signal_after(self, steps: int) -> int:
+        """The signal for which a worker stops that takes no turns and has finished this many steps; 0: it goes on."""
+        stop_signal, stop_at = self._words[self._STOP_SIGNAL], self._words[self._STOP_AT]
+        return stop_signal if steps >= stop_at else 0
+
+    # Saving.
 
     def resume(self, rank: int) -> tuple[int, int]:
         """The sequence number and the step after which a worker goes on that was restarted.
 
         A push that is only held does not count: it is lost if the server restarts before its update, so it is repeated.
         """
-        is_held = rank in self._held
+        is_held = self._held[rank] > 0
         return self._last[rank] - is_held, self._clocks[rank] - is_held
-
-    @property
-    def furthest(self) -> int:
-        """The latest step that any worker may have begun."""
-        return max(clock - (rank in self._owed and clock > 0) for rank, clock in enumerate(self._clocks))
 
     def state(self) -> list[int]:
         """Everything that must be saved together with the weights; pushes that are held are pushed again."""
-        last, clocks = zip(*(self.resume(rank) for rank in range(len(self._last))), strict=True)
+        last, clocks = zip(*(self.resume(rank) for rank in range(self._workers)), strict=True)
         return [self.version, self.dropped, *last, *clocks, self.skipped]
 
     def restore(self, state: Sequence[int]) -> None:
-        """Return to a saved state."""
-        workers = len(self._last)
-        self.version, self.dropped = state[:2]
-        self._last, self._clocks = list(state[2 : 2 + workers]), list(state[2 + workers : 2 + 2 * workers])
+        """Return to a saved state, in which no turn is under way."""
+        words, workers, saved = self._words, self._workers, list(state)
+        for index in range(len(words)):
+            words[index] = 0
+        words[self._VERSION], words[self._DROPPED] = saved[:2]
+        words[self._SKIPPED] = sum(saved[2 + 2 * workers :])  # older checkpoints end before it
+        clocks = saved[2 + workers : 2 + 2 * workers]
         if self._needed:
             # All had met when this was saved. One that had skipped its last steps must not be behind for ever.
-            self._clocks = [self.version] * workers
-        self.skipped = sum(state[2 + 2 * workers :])  # older checkpoints end before it
-        self._held, self._owed, self.lost = {}, set(), set()
+            clocks = [self.version] * workers
+        for rank in range(workers):
+            self._last[rank], self._clocks[rank] = saved[2 + rank], clocks[rank]

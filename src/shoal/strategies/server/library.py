@@ -18,12 +18,11 @@ from shoal.strategies.library.default_group import group_of
 from shoal.strategies.onecopy.library import Trained
 from shoal.strategies.pieces.state import model_pieces
 from shoal.strategies.replicas.initial_state import sync_initial_state
-from shoal.strategies.server.client import ServerClient
+from shoal.strategies.server.messages import Kind, Request, ServerClient
 from shoal.strategies.server.server import answer_requests
 from shoal.strategies.server.settings import ServerConfig
 from shoal.strategies.server.shards import Shard
 from shoal.strategies.server.updates import Rules, Updates
-from shoal.strategies.server.wire import Kind, Request
 from shoal.strategies.update import Update
 
 Returned = TypeVar("Returned")
@@ -94,7 +93,7 @@ class ParameterServer:
         self.lr = update.base_lr
         """The learning rate of the next steps; the optimizer's own unless you set it."""
         if self.serves:
-            self._shard = Shard(Trained(self._params), update, self.workers, size, config.gathers, world)
+            shard = Shard(Trained(self._params), update, self.workers, size, config.gathers, world)
             guard = Guard(
                 self.workers,
                 AllReduce(),
@@ -103,7 +102,7 @@ class ParameterServer:
             )
             first = next(iter(trained.values())).detach()
             like = first.new_zeros((), dtype=first.dtype.to_real())
-            self._updates = Updates(self._shard, Rules(config, size), guard, like)
+            self._updates = Updates(shard, Rules(config, size), guard, like)
         else:
             update.check_divisible()
             self._client = ServerClient(world, servers, self._params)
@@ -116,7 +115,7 @@ class ParameterServer:
         On a server, answer the workers meanwhile, and return None.
         """
         if self.serves:
-            answer_requests(self._world, self._shard, self._updates)
+            answer_requests(self._world, self._updates)
             return None
         returned = train()
         self.workers.barrier().wait()

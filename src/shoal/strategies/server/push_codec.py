@@ -41,14 +41,14 @@ class PushUnit(NamedTuple):
 
 @final
 class PushFormat:
-    """What a push to one server consists of, at every step: the same on the worker and on the server."""
+    """The parts of a push to one server at every step: the same on the worker and on the server."""
 
     def __init__(
         self, config: CompressedConfig, buckets: Sequence[Bucket], server: int, servers: int
     ) -> None:
         self._warmup = config.warmup
         self.remarks: set[str] = set()
-        """What a user should know of the codecs."""
+        """Warnings of the codecs for the user."""
         self.units = [
             unit
             for index, bucket in enumerate(buckets)
@@ -88,7 +88,7 @@ class PushFormat:
         return torch.empty(self.at(step)[1].num_bytes, dtype=torch.uint8)
 
     def decode(self, message: Tensor, rank: int, step: int, out: Sequence[Tensor]) -> None:
-        """Write what a worker's push stands for into flat ranges."""
+        """Write the gradients that a worker's push encodes into flat ranges."""
         codecs, packing = self.at(step)
         for unit, codec, payload in zip(self.units, codecs, packing.unpack(message), strict=True):
             codec.aggregate([payload], unit.of(out), [seed_of(unit.name, step, rank)])
@@ -96,7 +96,7 @@ class PushFormat:
 
 @final
 class PushEncoder:
-    """A worker's side: encodes gradients, and keeps what was not sent for the next push."""
+    """A worker's side: encodes gradients, and keeps the parts that codecs drop for the next push."""
 
     def __init__(
         self, formats: Sequence[PushFormat], rank: int, workers: int, span: SpanRecorder | None = None
@@ -152,7 +152,7 @@ class PushEncoder:
         return residuals | {f"memory.{name}": tensor for name, tensor in self._memories.items()}
 
     def load(self, pieces: Mapping[str, Tensor]) -> None:
-        """Restore those of stretches that are still encoded; with other servers or codecs, others start fresh."""
+        """Restore residuals and memories of stretches that are still encoded; all other stretches start fresh."""
         forms = {unit.name: unit for push in self._formats for unit in push.units}
         self._residuals, self._memories = {}, {}
         for name, tensor in pieces_under("residual.", pieces).items():

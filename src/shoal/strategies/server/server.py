@@ -1,4 +1,21 @@
-"""The worker that is a server: answers requests in the order in which they arrive."""
+"""The parameter server: makes the strategy of every rank, and has the ranks that serve.
+
+The mode and the machine decide how gradients and weights travel::
+
+    bsp (the default)   messages. A worker's push is a header and its gradients, the server's reply a header and the new
+                        weights. On one machine (`Group.maps_memory`) only the two headers are sent: each side reads
+                        and writes gradients and weights where the other has mapped them. Also ssp with staleness 0.
+    ssp, asp            on one machine, mapped memory and no message in a step: a worker takes a mutex and updates
+                        weights, optimizer state and ledger itself (`mapped.py`); the server records and saves.
+                        Messages, as with bsp, wherever `updates_in_place` says no: across machines, over gloo, with
+                        several servers, compressed pushes, `on_lost continue` or an optimizer of the user's own.
+    hogwild             no server: all workers update one mapped copy of the weights without a lock (`hogwild.py`).
+
+`shoal.ParameterServer` (`library.py`) always uses messages. Messages and mapped memory share one ledger (`ledger.py`).
+
+A step by messages: `worker.py` computes and pushes, `messages.py` sends, `answer_requests` here receives, `updates.py`
+decides with `ledger.py`, and updates the weights in `shards.py`.
+"""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,12 +33,11 @@ from shoal.strategies.exchange.robust import Robust
 from shoal.strategies.pieces.piece import Piece
 from shoal.strategies.replicas.initial_state import sync_initial_state
 from shoal.strategies.replicas.sync import SyncParts
-from shoal.strategies.server.push_codec import PushFormat
-from shoal.strategies.server.settings import ServerConfig
-from shoal.strategies.server.shards import Shard
-from shoal.strategies.server.survivors import Survivors
-from shoal.strategies.server.updates import Record, Rules, Updates
-from shoal.strategies.server.wire import (
+from shoal.strategies.server.hogwild import Hogwild
+from shoal.strategies.server.ledger import Ledger
+from shoal.strategies.server.mapped import MappedNumbers
+from shoal.strategies.server.mapped_memory import MappedShard
+from shoal.strategies.server.messages import (
     Kind,
     Reply,
     Request,
@@ -30,21 +46,62 @@ from shoal.strategies.server.wire import (
     send_all,
     text_of_pause,
 )
+from shoal.strategies.server.push_codec import PushFormat
+from shoal.strategies.server.settings import ServerConfig
+from shoal.strategies.server.shards import Shard
+from shoal.strategies.server.survivors import Survivors
+from shoal.strategies.server.updates import Record, Rules, Updates
+from shoal.strategies.server.worker import ServerWorker
 from shoal.strategies.strategy import Pause, Serving, Share, StepResult, Strategy, Sums
+
+READ_EVERY_S = 0.05
+"""How often a server without messages reads the journal: so rarely that it leaves the cores to the workers. They ring
+when they pause."""
+
+
+def server_sync(parts: SyncParts, config: ServerConfig) -> Strategy:
+    """A worker that trains or, for the last ranks of the world, a server."""
+    if config.mode == "hogwild":
+        return Hogwild(parts, config)
+    world = parts.world or parts.group
+    is_server = world.rank >= world.size - config.num_servers
+    in_place = updates_in_place(parts, config, world)
+    if is_server:
+        return (MappedServer if in_place else ServerRank)(parts, config, world)
+    return ServerWorker(parts, config, world, in_place)
+
+
+def updates_in_place(parts: SyncParts, config: ServerConfig, world: Group) -> bool:
+    """Whether workers update the weights of the server themselves: the same answer on all ranks.
+
+    They need one memory, one server, and an update for each push. A push that is encoded is decoded by a server; a
+    worker that may be lost (`on_lost continue`) must not leave half an update behind.
+    """
+    return (
+        world.maps_memory
+        and config.num_servers == 1
+        and not config.gathers
+        and config.on_lost == "stop"
+        and not isinstance(parts.exchange, Compressed)
+        and parts.update.has_known_state
+    )
 
 
 class ServingRank(Strategy):
-    """A rank that holds weights for the workers, and does not train."""
+    """A rank that holds weights for the workers and does not train."""
 
     serves = True
     data_rank = 0
 
     def __init__(self, parts: SyncParts, world: Group) -> None:
         """`parts.group` has all servers, `world` all workers and, after them, the servers."""
-        workers = world.size - parts.group.size
-        self.data_size, self.copies = workers, alone()
-        self.ledger_name = f"server.{workers}.{parts.group.size}.ledger{parts.group.rank}"
-        """Under which its ledger is saved."""
+        self._world = world
+        self.data_size, self.copies = world.size - parts.group.size, alone()
+        self._ledger_name = f"server.{self.data_size}.{parts.group.size}.ledger{parts.group.rank}"
+        sync_initial_state(world, parts.layout.pieces())
+
+    _shard: Shard | MappedShard
+    _ledger: Ledger
 
     def step(self, share: Share, lr: float) -> StepResult:
         """A server does not train."""
@@ -54,10 +111,21 @@ class ServingRank(Strategy):
         """A server does not evaluate."""
         raise NotImplementedError("a server does not evaluate")
 
+    def pieces(self) -> list[Piece]:
+        """The optimizer's state of this server's slices, and its ledger; the workers hold the weights."""
+        return [*self._shard.pieces(), Piece.whole(self._ledger_name, torch.tensor(self._ledger.state()))]
+
+    def load(self, saved: Mapping[str, Tensor]) -> None:
+        """Load this server's slices; its ledger, if it was saved with as many workers and servers."""
+        self._shard.load(saved)
+        if self._ledger_name in saved:
+            self._ledger.restore(saved[self._ledger_name].tolist())
+        self._world.barrier().wait()
+
 
 @final
 class ServerRank(ServingRank):
-    """One server. Phase 1, receive a request of any worker. Phase 2, update. Phase 3, reply to those that may go on.
+    """A server by messages. Phase 1, receive a request. Phase 2, update. Phase 3, reply to workers that may go on.
 
     Costs, for n elements of its range: n in and n out for each push of each worker. A server that has W workers updates
     W times per step (asp, ssp), or once (bsp).
@@ -65,20 +133,19 @@ class ServerRank(ServingRank):
 
     def __init__(self, parts: SyncParts, config: ServerConfig, world: Group) -> None:
         super().__init__(parts, world)
-        workers, self._world = self.data_size, world
-        sync_initial_state(world, parts.layout.pieces())
-        exchange = parts.exchange
+        workers, exchange = self.data_size, parts.exchange
         encodes = isinstance(exchange, Compressed)
-        self._shard = Shard(parts.layout, parts.update, parts.group, workers, config.gathers, world, encodes)
+        shard = Shard(parts.layout, parts.update, parts.group, workers, config.gathers, world, encodes)
         self._push_format = (
-            PushFormat(exchange.config, self._shard.buckets, parts.group.rank, parts.group.size)
+            PushFormat(exchange.config, shard.buckets, parts.group.rank, parts.group.size)
             if isinstance(exchange, Compressed)
             else None
         )
         robust = exchange if isinstance(exchange, Robust) else None
         rules = Rules(config, workers, robust, parts.group.rank == 0 and config.takes_turns)
         self._survivors = Survivors(world, workers) if config.on_lost == "continue" else None
-        self._updates = Updates(self._shard, rules, parts.guard, parts.layout.zero)
+        self._shard, self._updates = shard, Updates(shard, rules, parts.guard, parts.layout.zero)
+        self._ledger = self._updates.ledger
         self._is_first = parts.group.rank == 0
 
     def serve(self, serving: Serving) -> Pause:
@@ -88,7 +155,6 @@ class ServerRank(ServingRank):
         said: dict[str, Any] = json.loads(
             answer_requests(
                 self._world,
-                self._shard,
                 self._updates,
                 stop_signal,
                 serving.record,
@@ -98,22 +164,9 @@ class ServerRank(ServingRank):
         )
         return Pause(**said)
 
-    def pieces(self) -> list[Piece]:
-        """The optimizer's state of this server's slices, and its ledger; the workers hold the weights."""
-        ledger = torch.tensor(self._updates.ledger.state())
-        return [*self._shard.pieces(), Piece.whole(self.ledger_name, ledger)]
-
-    def load(self, saved: Mapping[str, Tensor]) -> None:
-        """Load this server's slices; its ledger, if it was saved with as many workers and servers."""
-        self._shard.load(saved)
-        if self.ledger_name in saved:
-            self._updates.ledger.restore(saved[self.ledger_name].tolist())
-        self._world.barrier().wait()
-
 
 def answer_requests(
     world: Group,
-    shard: Shard,
     updates: Updates,
     stop_signal: Callable[[], int] = lambda: 0,
     record: Record = lambda event: None,
@@ -125,7 +178,7 @@ def answer_requests(
     With `survivors`, a worker that dies is left out, and the others are answered. Pushes are encoded if they have a
     `push_format`.
     """
-    header = empty_header(Request)
+    shard, header = updates.shard, empty_header(Request)
 
     def send(replies: Sequence[tuple[int, Reply]]) -> None:
         works: list[Work] = []
@@ -175,3 +228,42 @@ def _deaths_before(receipt: Receipt, survivors: Survivors | None) -> Iterator[in
             yield error.rank
         else:
             return
+
+
+@final
+class MappedServer(ServingRank):
+    """A server without messages: it shares its memory with workers that have `MappedClient`s, and computes nothing.
+
+    Until the workers pause it reads the updates that they write, and records them as the events of the run.
+    """
+
+    def __init__(self, parts: SyncParts, config: ServerConfig, world: Group) -> None:
+        super().__init__(parts, world)
+        self._shard = MappedShard(parts.layout, parts.update, world)
+        self._has_paused = False
+        self._ledger, self._journal, _, self._mutex, self._bell = MappedNumbers.of(
+            world, self.data_size, config
+        )
+
+    def serve(self, serving: Serving) -> Pause:
+        """Record the workers' updates until they pause."""
+        if self._has_paused:
+            self._journal.end_pause()
+        header = empty_header(Request)
+        receipt = self._world.recv(header, ANYONE)
+        while not receipt.done():
+            self._look(serving.stop_signal, serving.record)
+            self._bell.wait(READ_EVERY_S)
+        receipt.wait()
+        self._look(serving.stop_signal, serving.record)
+        self._has_paused = True
+        request = decoded(Request, header)  # these workers send no other message
+        return Pause(**json.loads(text_of_pause(self._world, receipt.source, request)))
+
+    def _look(self, stop_signal: Callable[[], int], record: Record) -> None:
+        with self._mutex:
+            self._ledger.note_stop(stop_signal())
+            updates = self._journal.read()
+        for update, is_skipped in updates:
+            for event in update.events(is_skipped):
+                record(event)

@@ -45,7 +45,7 @@ def buckets_of(params: Mapping[str, Tensor], group: Group | None = None) -> list
 
 
 class MappedCopies(NamedTuple):
-    """A worker's gradients and weights in memory that the servers map, too. Making it is a collective of the world."""
+    """A worker's gradients and weights in memory that the servers also map. Making it is a collective of the world."""
 
     gradients: list[Bucket]
     weights: list[Bucket]
@@ -79,16 +79,16 @@ class FlatCopy:
             gradients, weights, *_ = MappedCopies.of(world, params)
         else:
             gradients, weights = buckets_of(params), buckets_of(params)
-        slots = _views_by_name(gradients)
-        self.slots = {name: slots[name] for name in params}
-        """The flat gradients in the parameters' shapes, under their names."""
-        received = _views_by_name(weights)
+        slots, received = _views_by_name(gradients), _views_by_name(weights)
+        self._slots = [slots[name] for name in params]
+        """The flat gradients in the parameters' shapes and order."""
         self._weights = [received[name] for name in params]
-        self.gradients = [_ranges(gradients, server, servers) for server in range(servers)]
-        self.weights = [_ranges(weights, server, servers) for server in range(servers)]
         self.buckets = gradients
         """All gradients, one bucket for each dtype."""
         self.flat_gradients = [bucket.flat for bucket in gradients]
+        flat_weights = [bucket.flat for bucket in weights]
+        self.gradients = [_cut(self.flat_gradients, gradients, server, servers) for server in range(servers)]
+        self.weights = [_cut(flat_weights, weights, server, servers) for server in range(servers)]
         self.num_bytes = sum(part.nbytes for parts in self.gradients for part in parts)
         """Bytes of the gradients, and as many of the weights."""
 
@@ -96,7 +96,7 @@ class FlatCopy:
         """Copy the gradients into flat memory, −0 where there is none; the names of parameters without one."""
         missing: list[str] = []
         slots, gradients = list[Tensor](), list[Tensor]()
-        for (name, slot), param in zip(self.slots.items(), self._params.values(), strict=True):
+        for (name, param), slot in zip(self._params.items(), self._slots, strict=True):
             gradient = param.grad
             if gradient is None:
                 missing.append(name)
@@ -136,7 +136,7 @@ class Shard:
     ) -> None:
         """`group` has the servers; `world` all ranks, if they may map each other's memory.
 
-        If the server `decodes` pushes, they are messages all the same, and what they stand for is in its own memory.
+        If the server `decodes` pushes, they are messages also on one machine, and it decodes them to its own memory.
         """
         self._mapped = (
             MappedCopies.of(world, layout.params) if world is not None and world.maps_memory else None
@@ -149,7 +149,7 @@ class Shard:
             self._slices.add(bucket, flat, bucket.flat)
         self.weights = _cut(weights, buckets, group.rank, group.size)
         self.gradients = _cut([bucket.flat for bucket in buckets], buckets, group.rank, group.size)
-        """What the next update uses."""
+        """The gradients of the next update."""
         self._rows = [
             [torch.empty_like(each) for each in self.gradients] for _ in range(workers if gathers else 1)
         ]
@@ -164,7 +164,9 @@ class Shard:
                 self._rows = [of_worker(self._mapped.all_gradients, rank) for rank in range(workers)]
             self._outboxes = [of_worker(self._mapped.all_weights, rank) for rank in range(workers)]
         self._discarded: list[Tensor] | None = None
-        take_initial_weights(self._slices, layout)
+        for name, owned in self._slices.params.items():
+            place = self._slices.place_of(name)
+            owned.copy_(place.read(layout.params[name].detach(), tuple(owned.shape)))
         self.update = update.over(self._slices)
 
     def receive(self, world: Group, rank: int, rows: Sequence[Tensor]) -> None:
@@ -210,12 +212,6 @@ class Shard:
         self.update.load(saved)
 
 
-def take_initial_weights(slices: Slices, layout: Updated) -> None:
-    """Copy the parameters of a layout into the slices."""
-    for name, owned in slices.params.items():
-        owned.copy_(slices.place_of(name).read(layout.params[name].detach(), tuple(owned.shape)))
-
-
 def load_slices(slices: Updated, saved: Mapping[str, Tensor]) -> None:
     """Load the parts of saved weights that the slices hold."""
     for name, owned in slices.params.items():
@@ -224,10 +220,6 @@ def load_slices(slices: Updated, saved: Mapping[str, Tensor]) -> None:
 
 def _views_by_name(buckets: Sequence[Bucket]) -> dict[str, Tensor]:
     return {name: view for bucket in buckets for name, view in zip(bucket.names, bucket.views, strict=True)}
-
-
-def _ranges(buckets: Sequence[Bucket], server: int, servers: int) -> list[Tensor]:
-    return _cut([bucket.flat for bucket in buckets], buckets, server, servers)
 
 
 def _cut(flats: Sequence[Tensor], buckets: Sequence[Bucket], server: int, servers: int) -> list[Tensor]:

@@ -33,7 +33,7 @@ class Loss(NamedTuple):
 class Survivors:
     """The ranks that are left of a world of `workers` and their server.
 
-    Ranks follow each other in a smaller group, too; ledger, turns and events keep the numbers of the first one.
+    Ranks are renumbered without gaps in a smaller group; ledger, turns and events keep the first numbers.
     """
 
     def __init__(self, world: Group, workers: int, peers: Group | None = None) -> None:

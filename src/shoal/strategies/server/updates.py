@@ -1,7 +1,7 @@
-"""What a server does with a request: update its shard, and reply to the workers that may go on. Knows no transport."""
+"""Handles the requests that a server receives: updates its shard, and makes replies. Knows no transport."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, final
 
 import torch
@@ -9,13 +9,12 @@ from torch import Tensor
 
 from shoal.strategies.exchange.robust import Robust
 from shoal.strategies.guard import ROW, Guard
-from shoal.strategies.server.ledger import Ledger, Push, VersionedUpdate
+from shoal.strategies.server.ledger import Ledger, Push, VersionedUpdate, push_event
+from shoal.strategies.server.messages import Kind, Reply, Request
 from shoal.strategies.server.settings import ServerConfig
 from shoal.strategies.server.shards import Shard
 from shoal.strategies.server.survivors import Loss
-from shoal.strategies.server.turns import BoundedTurns, TurnRules, Turns
-from shoal.strategies.server.wire import Kind, Reply, Request
-from shoal.strategies.strategy import Turn
+from shoal.strategies.strategy import EndOfTurns, Turn
 
 Record = Callable[[dict[str, Any]], None]
 
@@ -35,15 +34,9 @@ class Rules(NamedTuple):
         """Pushes that make an update together; 0: each is one."""
         return self.workers - self.config.backup if self.config.gathers else 0
 
-    def turns(self) -> TurnRules:
-        """Who computes which share, where this server decides it."""
-        bound = self.config.bound
-        return Turns(self.workers) if bound is None else BoundedTurns(self.workers, bound)
-
     def ledger(self) -> Ledger:
-        """Which push counts. Where workers take turns, these bound how far apart workers are."""
-        bound = None if self.config.takes_turns else self.config.bound
-        return Ledger(self.workers, bound, self.needed)
+        """An empty ledger with these rules."""
+        return Ledger(self.workers, self.config.bound, self.needed, self.config.takes_turns)
 
 
 @final
@@ -61,15 +54,10 @@ class Updates:
     """
 
     def __init__(self, shard: Shard, rules: Rules, guard: Guard, like: Tensor) -> None:
-        self._shard, self._rules, self._guard, self._like = shard, rules, guard, like.double()
+        self.shard, self._rules, self._guard, self._like = shard, rules, guard, like.double()
         self.ledger = rules.ledger()
-        self._turns = rules.turns()
-        self._finished: dict[int, Turn | None] = {}
-        """The turn that each worker has finished last, where it takes turns."""
         self._without_turn: set[int] = set()
         """Workers that have asked for a turn while none was free, and others were under way."""
-        self._met: tuple[int, int] | None = None
-        """The last steps, from the first to the end, whose turns are finished and whose workers have met."""
         self.losses: list[Loss] = []
         self._requests: dict[int, Request] = {}
         """The last request of each worker."""
@@ -79,13 +67,10 @@ class Updates:
         self._sent = dict.fromkeys(range(rules.workers), first)
         """The weights that each worker has, if delays are compensated; all start with the same."""
         self._loss = 0.0
-        self._stop_signal = 0
-        self._stop_at: int | None = None
-        self._staleness_sum = self._staleness_max = self._pushes = 0
 
     def memory_for(self, rank: int, request: Request) -> list[Tensor]:
-        """Where the gradients of a push go: a repetition must not overwrite what is held."""
-        shard = self._shard
+        """Memory for the gradients of a push: a repetition must not overwrite gradients that are held."""
+        shard = self.shard
         is_new = self.ledger.is_new(rank, request.sequence)
         return shard.row(rank) if is_new else shard.discarded()
 
@@ -94,7 +79,7 @@ class Updates:
     ) -> list[tuple[int, Reply]]:
         """Handle a request whose gradients are in `memory_for`; the replies to send now, each with the weights."""
         ledger = self.ledger
-        if rank in ledger.lost:
+        if rank not in ledger.turns.living:
             return []
         if request.kind == Kind.READ:
             return [(rank, self._reply(rank, request))]
@@ -104,23 +89,20 @@ class Updates:
         if rank not in self._requests or request.sequence >= self._requests[rank].sequence:
             self._requests[rank] = request
         if request.kind == Kind.PUSH:
-            dropped = ledger.dropped
-            if ledger.is_new(rank, request.sequence):
-                self._finished[rank] = self._turns.finish(rank)
-            update = ledger.receive(Push(rank, request.sequence, request.version, request.step))
+            push, dropped = Push(rank, request.sequence, request.version, request.step), ledger.dropped
+            update = ledger.receive(push)
             if ledger.dropped > dropped:
-                record(_event("dropped", rank, request, version=ledger.version))
+                record(push_event("dropped", push, version=ledger.version))
             if update is not None:
                 self._apply(update, record)
         else:
             ledger.pull(rank, request.sequence, request.step)
-        self._note_stop(request.stop_signal or stop_signal)
+        ledger.note_stop(request.stop_signal or stop_signal)
         return self._replies(ledger.release())
 
     def lose(self, rank: int, record: Record) -> list[tuple[int, Reply]]:
         """Go on without a worker: another one gets its turn; the replies to send now."""
-        self.ledger.lose(rank)
-        turn = self._turns.lose(rank)
+        turn = self.ledger.lose(rank)
         self._without_turn.discard(rank)
         self._rows[rank] = [0.0] * ROW
         loss = Loss(rank, self.ledger.version, -1 if turn is None else turn.step)
@@ -135,8 +117,10 @@ class Updates:
         replies = [(rank, self._reply(rank, self._requests[rank])) for rank in released if rank not in takers]
         for rank in sorted(self._without_turn):
             request = self._requests[rank]
-            turn = self._turns.take(rank, request.sequence, request.first, request.end)
-            if turn is not None or self._all_meet(request):
+            turn = self.ledger.turns.take(rank, request.sequence, request.first, request.end)
+            if turn is None and self._all_meet(request):
+                turn = self.ledger.end_of_turns(request.first, request.end)
+            if turn is not None:
                 replies.append((rank, self._reply(rank, request, turn)))
         self._without_turn.difference_update(rank for rank, _ in replies)
         return replies
@@ -144,20 +128,11 @@ class Updates:
     def _all_meet(self, request: Request) -> bool:
         """Whether this worker meets the others now: all have asked for a turn, and every turn is finished.
 
-        Then all get the same answer, in which no worker is lost that was not lost for another one.
+        Then all get the same answer, and every lost worker is lost for all of them.
         """
-        segment = request.first, request.end
-        living = set(range(self._rules.workers)) - self.ledger.lost
-        if self._met != segment and self._without_turn >= living and self._turns.is_over(*segment):
-            self._met = segment
-            self.ledger.meet(self._turns.end_of(*segment))
-        return self._met == segment
-
-    def _note_stop(self, stop_signal: int) -> None:
-        """On the first stop signal, choose the step after which all workers stop: none has begun a later one."""
-        if stop_signal and not self._stop_signal:
-            self._stop_signal, self._stop_at = stop_signal, self.ledger.furthest + 1
-            self._turns.stop()
+        turns, segment = self.ledger.turns, (request.first, request.end)
+        all_ask = self._without_turn >= turns.living
+        return turns.has_ended(*segment) or (all_ask and turns.is_over(*segment))
 
     def _apply(self, update: VersionedUpdate, record: Record) -> None:
         requests = [self._requests[push.rank] for push in update.pushes]
@@ -172,23 +147,16 @@ class Updates:
             self._loss /= parts  # the samples of the workers that were dropped are missing
         if not verdict.may_update:
             self._rows = [[0.0] * ROW for _ in self._rows]  # a bad push counts once
-            self.ledger.skipped += 1
+            self.ledger.skip()
         if verdict.may_update and self._rules.needed:
             self._gathered(ranks, parts, requests[0].lr)
         elif verdict.may_update:
             self._at_once(update, requests[0])
-        for push, request in zip(update.pushes, requests, strict=True):
-            staleness = update.staleness(push)
-            self._staleness_sum += staleness
-            self._staleness_max = max(self._staleness_max, staleness)
-            self._pushes += 1
-            turn = self._finished.get(push.rank)
-            more = {} if turn is None else {"share": turn.share}
-            more |= {} if verdict.may_update else {"skipped": True}
-            record(_event("update", push.rank, request, version=update.version, staleness=staleness) | more)
+        for event in update.events(is_skipped=not verdict.may_update):
+            record(event)
 
     def _gathered(self, ranks: Sequence[int], parts: float, lr: float) -> None:
-        shard, robust = self._shard, self._rules.robust
+        shard, robust = self.shard, self._rules.robust
         if robust is None:
             shard.sum_rows(ranks)
         else:
@@ -200,7 +168,7 @@ class Updates:
         shard.update(lr)
 
     def _at_once(self, update: VersionedUpdate, request: Request) -> None:
-        shard, config = self._shard, self._rules.config
+        shard, config = self.shard, self._rules.config
         (push,) = update.pushes
         for row, gradients in zip(shard.row(push.rank), shard.gradients, strict=True):
             gradients.copy_(row)
@@ -210,50 +178,33 @@ class Updates:
             )
         shard.update.without_clipping(damped(request.lr, update.staleness(push), config))
 
-    def _reply(self, rank: int, request: Request, turn: Turn | None = None) -> Reply:
+    def _reply(self, rank: int, request: Request, turn: Turn | EndOfTurns | None = None) -> Reply:
         """The answer to a request; the worker has these weights from now on."""
+        ledger = self.ledger
         if self._rules.config.compensation:
-            self._sent[rank] = [weights.clone() for weights in self._shard.weights]
-        # After a push, the worker has finished one step more than before it.
-        finished = request.step + (request.kind == Kind.PUSH)
-        step = self.ledger.version if self._rules.needed else 0
-        # A worker that is behind skips to `step`, and asks no more before it is there: it must learn now that it ends.
-        stops = self._stop_at is not None and max(finished, step) >= self._stop_at and not request.end
-        return Reply(
+            self._sent[rank] = [weights.clone() for weights in self.shard.weights]
+        step = ledger.version if self._rules.needed else 0
+        reply = Reply(
             request.sequence,
-            self.ledger.version,
+            ledger.version,
             step=step,
             loss=self._loss,
-            stop_signal=self._stop_signal if stops or (request.end and turn is None) else 0,
-            turn_step=-1 if turn is None else turn.step,
-            turn_share=-1 if turn is None else turn.share,
-            end=self._turns.end_of(request.first, request.end),
-            staleness_sum=self._staleness_sum,
-            staleness_max=self._staleness_max,
-            pushes=self._pushes,
-            dropped=self.ledger.dropped,
-            skipped=self.ledger.skipped,
+            **ledger.counts(),
             losses=len(self.losses),
         )
-
-
-def _event(event: str, rank: int, request: Request, **values: int) -> dict[str, Any]:
-    """The record of a push in the run's events."""
-    return {
-        "event": event,
-        "rank": rank,
-        "sequence": request.sequence,
-        "step": request.step,
-        "from_version": request.version,
-        **values,
-    }
+        if turn is not None:
+            return reply.with_turn(turn)
+        # After a push, the worker has finished one step more than before it. If it is behind, it skips to `step` and
+        # asks no more before it is there: it must learn now that it stops.
+        finished = max(request.step + (request.kind == Kind.PUSH), step)
+        return reply._replace(stop_signal=0 if request.end else ledger.stop_signal_after(finished))
 
 
 @torch.no_grad()
 def compensate(
     gradients: Sequence[Tensor], weights: Sequence[Tensor], seen: Sequence[Tensor], strength: float
 ) -> None:
-    """g ← g + strength·g⊙g⊙(θ − θ′), where θ′ are the weights of which these are the gradients."""
+    """g ← g + strength·g⊙g⊙(θ − θ′), where θ′ are the weights that the gradients were computed with."""
     for gradient, now, before in zip(gradients, weights, seen, strict=True):
         gradient.addcmul_(gradient.square(), now - before, value=strength)
 
@@ -261,3 +212,15 @@ def compensate(
 def damped(lr: float, staleness: int, config: ServerConfig) -> float:
     """The learning rate of an update, divided by 1 + its staleness if the settings say so."""
     return lr / (1 + staleness) if config.damping else lr
+
+
+def clip_alone(gradients: Iterable[Tensor], square: float, part: float, largest: float | None) -> None:
+    """Scale the gradient of a share, in place, as if the mean gradient of its samples had at most the norm `largest`.
+
+    The gradient is `part` times that mean, where `part` is the share's part of the samples of a step; `square` is its
+    squared norm.
+    """
+    norm = square**0.5
+    if largest is not None and norm > largest * part:
+        for gradient in gradients:
+            gradient.mul_(largest * part / norm)

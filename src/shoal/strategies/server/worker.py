@@ -15,13 +15,12 @@ from shoal.strategies.exchange.exchange import Exchange, pieces_under
 from shoal.strategies.pieces.piece import Piece
 from shoal.strategies.replicas.initial_state import sync_initial_state
 from shoal.strategies.replicas.sync import Sync, SyncParts
-from shoal.strategies.server.client import ServerClient
-from shoal.strategies.server.clipping import clip_alone
-from shoal.strategies.server.mapped.client import MappedClient
+from shoal.strategies.server.mapped import MappedClient
+from shoal.strategies.server.messages import Kind, Reply, Request, ServerClient
 from shoal.strategies.server.push_codec import PushEncoder, PushFormat
 from shoal.strategies.server.settings import ServerConfig
-from shoal.strategies.server.survivors import Loss, Survivors
-from shoal.strategies.server.wire import Kind, Reply, Request
+from shoal.strategies.server.survivors import Survivors
+from shoal.strategies.server.updates import clip_alone
 from shoal.strategies.strategy import EndOfTurns, Pause, Share, StepResult, Turn, agreed_loss, part_of
 
 
@@ -88,7 +87,7 @@ class ServerWorker(Sync):
         if self._was_loaded:
             self._go_on()
         layout = self._layout
-        if self._gathers and self._finished < self._first_step:
+        if self._gathers and self._finished < min((reply.step for reply in self._client.replies), default=0):
             # The others have finished this step: its gradients would be dropped.
             self._finished += 1
             return self._result(layout.zero, share)
@@ -116,13 +115,8 @@ class ServerWorker(Sync):
         self._samples[1] += share.num_samples_global
         return self._result(loss, share)
 
-    @property
-    def _first_step(self) -> int:
-        """The first step that some server has not updated yet."""
-        return min((reply.step for reply in self._client.replies), default=0)
-
     def _measured(self, loss: Tensor, share: Share) -> Sequence[float]:
-        """This worker's row of the guard's table; its gradients are then what is pushed, clipped if they are alone.
+        """This worker's row of the guard's table; clips the gradients that are pushed if each push is an update.
 
         Gathered gradients are clipped by the servers, by the norm of their sum.
         """
@@ -175,12 +169,12 @@ class ServerWorker(Sync):
         return agreed_loss(self._group, loss_sum, part_of(self._samples, self._group.size))
 
     def pause(self, pause: Pause) -> None:
-        """Make the servers save, too, once no worker asks them for anything."""
+        """Make the servers save as well, once no worker has a request under way."""
         self._group.barrier().wait()
         self._client.pause(json.dumps(pause._asdict()))
 
     def pieces(self) -> list[Piece]:
-        """The model, and what this worker's pushes have left out; the servers hold the optimizer's state."""
+        """The model, and the state of this worker's codecs; the servers hold the optimizer's state."""
         own = self._encoder.pieces() if self._encoder is not None else {}
         return [
             *self._layout.pieces(),
@@ -202,28 +196,21 @@ class ServerWorker(Sync):
         self._finished = self._client.ask(Request(Kind.HELLO)).step
 
     def summary(self) -> dict[str, Any]:
-        """What the run's result says about updates and staleness, from the first server's counts."""
+        """The run's result about updates and staleness, from the first server's counts."""
         reply = self._client.replies[0] if self._client.replies else Reply(0, 0)
+        losses = () if self._survivors is None else self._survivors.losses
+        exchange = self._exchange
+        sums = exchange.config.is_neutral if isinstance(exchange, Compressed) else exchange.is_sum
         return {
             "mode": self._config.mode,
             "gathers": self._gathers,
             "repeats": self._config.repeats,
-            "exact": self._config.repeats and self._sums_exactly,
+            "exact": self._config.repeats and sums,  # the sum of the workers' gradients, up to rounding
             "servers": len(self._client.servers),
             "updates": reply.version - reply.skipped,
             "staleness_mean": round(reply.staleness_sum / reply.pushes, 4) if reply.pushes else 0.0,
             "staleness_max": reply.staleness_max,
             "dropped": reply.dropped,
             "skipped": reply.skipped,
-            "lost": [{"rank": loss.rank, "updates": loss.version} for loss in self._losses],
+            "lost": [{"rank": loss.rank, "updates": loss.version} for loss in losses],
         }
-
-    @property
-    def _sums_exactly(self) -> bool:
-        """Whether an update has the sum of the workers' gradients, up to rounding."""
-        exchange = self._exchange
-        return exchange.config.is_neutral if isinstance(exchange, Compressed) else exchange.is_sum
-
-    @property
-    def _losses(self) -> Sequence[Loss]:
-        return () if self._survivors is None else self._survivors.losses

@@ -16,7 +16,10 @@ from strategy_cases import (
 
 from shoal.comm.traced import traced
 from shoal.errors import DivergedError
+from shoal.strategies.server.ledger import Push, VersionedUpdate
+from shoal.strategies.server.mapped import CAPACITY, Journal
 from shoal.strategies.server.settings import ServerConfig
+from shoal.strategies.server.turns import new_words
 from shoal.strategies.strategy import Pause, Serving, Share, Turn
 from shoal.training import checkpoint
 from shoal.training.progress import Progress
@@ -200,3 +203,27 @@ def test_all_stop_after_the_same_step():
     steps = on_threads(4, work)[:3]
     assert len(set(steps)) == 1
     assert 4 <= steps[0] <= 6
+
+
+def update_of(version):
+    return VersionedUpdate(version, (Push(0, version, version - 1, version - 1),), share=version % 2 - 1)
+
+
+def test_the_server_reads_every_update_once_also_when_the_ring_is_reused():
+    journal, found = Journal(new_words(Journal.num_words()), workers=3), []
+    for version in range(3 * CAPACITY // 2):
+        journal.write(update_of(version + 1), is_skipped=version % 3 == 0)
+        if version % (CAPACITY // 3) == 0:
+            found += journal.read()
+    found += journal.read()
+    assert found == [(update_of(version + 1), version % 3 == 0) for version in range(3 * CAPACITY // 2)]
+
+
+def test_a_worker_waits_when_the_server_is_a_whole_ring_behind():
+    journal, version = Journal(new_words(Journal.num_words()), workers=3), 0
+    while journal.has_room():
+        version += 1
+        journal.write(update_of(version), is_skipped=False)
+    assert CAPACITY - 3 < version <= CAPACITY
+    journal.read()
+    assert journal.has_room()
