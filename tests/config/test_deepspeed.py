@@ -1,18 +1,22 @@
-"""A ds_config becomes settings of the same meaning; what has no counterpart is named."""
+"""A ds_config becomes settings of the same meaning; what has no counterpart is named, also in docs/deepspeed.md."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
-from shoal.config.deepspeed.recipe import as_recipe, remark_lines
-from shoal.config.deepspeed.translate import read_ds_config, translate
-from shoal.config.read import from_tree, parse_toml
+from shoal.config.deepspeed import OFF, REASONS, as_recipe, read_ds_config, reason_of, remark_lines, translate
+from shoal.config.read import from_tree, known_flags, parse_toml
 from shoal.config.sections.optimizer import AdamConfig, AdamWConfig, CosineConfig, SgdConfig
 from shoal.config.sections.sync import ZeroConfig
 from shoal.errors import ConfigError
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).parent / "deepspeed"
+PAGE = (Path(__file__).parents[2] / "docs/deepspeed.md").read_text(encoding="utf-8")
+ROWS = [
+    re.split(r"(?<!\\)\|", line)[1:3] for line in PAGE.splitlines() if line.startswith("| ") and "`" in line
+]
 SHAPES = ["cifar", "hf_zero2", "hf_zero3", "megatron"]
 
 
@@ -229,3 +233,35 @@ def test_a_key_with_odd_characters_cannot_leave_its_comment():
     config, remarks = run_of(content)
     assert config == run_of({})[0]
     assert r"a\nname = 'evil': not a key that we know" in remarks
+
+
+def test_no_key_has_two_reasons():
+    assert not REASONS["needless"].keys() & REASONS["missing"].keys()
+    assert all(reason_of(key) == ("missing", REASONS["missing"][key]) for key in OFF)
+
+
+def is_known(path):
+    """Whether the translation reads a key, or says why it does not."""
+    first, _, rest = path.partition(".")
+    content = {first: {rest: "auto"}} if rest else {first: "auto"}
+    try:
+        return "not a key that we know" not in str(translate(content).remarks["missing"])
+    except ConfigError as error:  # it is read, and "auto" is not a table
+        return "expected a table" in error.message
+
+
+def test_every_key_of_the_page_is_known():
+    assert not is_known("zero_optimization.stages")
+    for row in ROWS:
+        keys = re.findall(r"`([a-z]\w*(?:\.\w+)*)`", row[0])
+        # After the first key of a cell, the others are written without their table.
+        table = keys[0].rpartition(".")[0] if keys else ""
+        for key in keys:
+            assert is_known(key) or is_known(f"{table}.{key}"), key
+
+
+def test_every_setting_of_the_page_exists():
+    flags = {flag.removeprefix("--").replace("sync.", "strategy.") for flag in known_flags()}
+    settings = [found for row in ROWS for found in re.findall(r"`(?:--)?([a-z]+\.[a-z_0-9]+)", row[1])]
+    assert len(settings) > 15
+    assert set(settings) <= flags
