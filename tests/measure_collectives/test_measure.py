@@ -6,11 +6,18 @@ import json
 import pytest
 import torch
 
-from shoal.bench.measure import LIMIT, BenchPlan, Contender, contenders, measure, sizes_between
-from shoal.bench.operations import BUS_FACTORS
-from shoal.bench.tables import as_csv, as_json, as_table
 from shoal.comm.threads.group import run_threads
 from shoal.errors import ConfigError
+from shoal.measure_collectives.measure import (
+    BUS_FACTORS,
+    LIMIT,
+    BenchPlan,
+    Contender,
+    contenders,
+    measure,
+    sizes_between,
+)
+from shoal.measure_collectives.run import as_csv, as_json, as_table
 
 QUICK = {"seconds_per_size": 0.001, "min_calls": 3, "max_calls": 3}
 

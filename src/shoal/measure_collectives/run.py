@@ -1,22 +1,24 @@
-"""`shoal bench collectives`: groups, and algorithms on them, take turns at one operation within one run.
+"""`shoal bench collectives`: starts the workers that measure, and shows the rows as a table, as JSON or as CSV.
 
 `start` runs this file once per worker, by our own launcher, or by mpiexec if MPI takes part.
 """
 
+import csv
 import importlib.util
+import io
 import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from shoal.bench.measure import BenchPlan, Contender, contenders, measure, sizes_between
-from shoal.bench.tables import as_csv, as_json, as_table, load_note
 from shoal.comm.group import Group
 from shoal.comm.over_torch.checked import join_torch
 from shoal.comm.over_torch.group import TorchGroup
@@ -26,6 +28,7 @@ from shoal.comm.shared_memory.group import SharedMemoryGroup
 from shoal.comm.traced import traced
 from shoal.errors import ConfigError, WorkerError, unknown
 from shoal.launch import programs
+from shoal.measure_collectives.measure import BenchPlan, Contender, Row, contenders, measure, sizes_between
 
 GROUPS = ("shm", "gloo", "gloo+checked", "nccl", "mpi")
 """`gloo` is torch's own backend with nothing of ours around it, the rival; `gloo+checked` is what we ship."""
@@ -33,6 +36,22 @@ DEFAULT_GROUPS = {"cpu": ("shm", "gloo"), "cuda": ("nccl", "gloo")}
 HOST_ONLY = ("shm", "mpi")
 """Groups that move no memory of a GPU."""
 TIMEOUT_S = 60.0
+COLUMNS = (
+    ("size", "(B)", "size", ">10"),
+    ("count", "(elements)", "count", ">10"),
+    ("type", "", "type", ">6"),
+    ("redop", "", "redop", ">8"),
+    ("time", "(us)", "time_us", ">10.1f"),
+    ("algbw", "(GB/s)", "algbw", ">8.2f"),
+    ("busbw", "(GB/s)", "busbw", ">8.2f"),
+    ("#wrong", "", "wrong", ">6"),
+    ("mean", "(us)", "mean_us", ">10.1f"),
+    ("p95", "(us)", "p95_us", ">10.1f"),
+    ("p99", "(us)", "p99_us", ">10.1f"),
+    ("calls", "", "calls", ">6"),
+    ("of memory", "speed", "of_memory_speed", ">9.2f"),
+)
+"""Title, unit, field of a row, and format of each column."""
 
 
 @dataclass(frozen=True)
@@ -172,6 +191,52 @@ def _mpi() -> Contender:
 
     all_reduce = MPI.COMM_WORLD.Allreduce
     return Contender("mpi", torch.empty, lambda piece, whole: all_reduce(MPI.IN_PLACE, piece.numpy()))
+
+
+def load_note(num_workers: int) -> str:
+    """A sentence if the machine is busy with other things, else nothing."""
+    cores, load = os.cpu_count() or 1, os.getloadavg()[0]
+    notes: list[str] = []
+    if load > 0.3 * cores:
+        notes.append(f"the machine was loaded before the run (load {load:.1f} on {cores} cores)")
+    if num_workers > cores:
+        notes.append(f"{num_workers} workers share {cores} cores")
+    return "; ".join(notes)
+
+
+def as_table(rows: Sequence[Row], note: str = "") -> str:
+    """The rows in the columns of nccl-tests, one block per size."""
+    titles, units = (
+        " ".join(f"{column[at]:{column[3].partition('.')[0]}}" for column in COLUMNS) for at in (0, 1)
+    )
+    head = [f"# note: {note}"] * bool(note) + [f"# {titles}  contender", f"# {units}"]
+    cells = [[format(getattr(row, name), form) for _, _, name, form in COLUMNS] for row in rows]
+    return "\n".join(head + [f"  {' '.join(c)}  {row.contender}" for c, row in zip(cells, rows, strict=True)])
+
+
+def as_json(
+    rows: Sequence[Row], plan: BenchPlan, num_workers: int, note: str = "", device: str = "cpu"
+) -> str:
+    """Everything, for programs."""
+    document: dict[str, Any] = {
+        "operation": plan.operation,
+        "workers": num_workers,
+        "cores": os.cpu_count(),
+        "device": device,
+        "torch": torch.__version__,
+        "note": note,
+        "rows": [asdict(row) for row in rows],
+    }
+    return json.dumps(document, indent=1)
+
+
+def as_csv(rows: Sequence[Row]) -> str:
+    """The rows, for spreadsheets."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(asdict(rows[0])) if rows else [])
+    writer.writeheader()
+    writer.writerows(asdict(row) for row in rows)
+    return text.getvalue()
 
 
 if __name__ == "__main__":

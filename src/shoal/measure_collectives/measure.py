@@ -10,6 +10,10 @@
 
 `algbw` is bytes over time; `busbw` multiplies it by the share of the bytes that must cross between workers, so that it
 can be compared across world sizes (the convention of nccl-tests).
+
+Every operation has two buffers, `piece` and `whole`. A whole has the size that is measured; a piece is one worker's
+share of it for operations in SHARES, and as large as the whole for the others. Each worker fills both with a number of
+its own; where a worker sends different parts to different workers, the parts differ.
 """
 
 import math
@@ -21,11 +25,28 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from shoal.bench.operations import ADDRESSED, BUS_FACTORS, SHARES, fill, num_wrong, runs
 from shoal.comm.algorithms import ALGORITHMS
 from shoal.comm.group import Group
 from shoal.comm.reduction import Op
 from shoal.errors import ConfigError, unknown
+
+BUS_FACTORS: dict[str, Callable[[int], float]] = {
+    "all_reduce": lambda size: 2 * (size - 1) / size,
+    "all_gather": lambda size: (size - 1) / size,
+    "reduce_scatter": lambda size: (size - 1) / size,
+    "broadcast": lambda size: 1.0,
+    "reduce": lambda size: 1.0,
+    "gather": lambda size: (size - 1) / size,
+    "scatter": lambda size: (size - 1) / size,
+    "all_to_all": lambda size: (size - 1) / size,
+}
+"""The share of the bytes that crosses between workers, per operation."""
+SHARES = frozenset({"all_gather", "reduce_scatter", "gather", "scatter"})
+"""Operations with a whole and one worker's piece of it."""
+ADDRESSED = frozenset({"scatter", "all_to_all"})
+"""Operations in which a worker sends different parts of its whole to different workers."""
+APART = 100.0
+"""The difference between two of these parts: more than between two workers."""
 
 LIMIT = "memory"
 """The contender that measures how fast memory is."""
@@ -98,6 +119,9 @@ def contenders(
     empty = partial(torch.empty, device=device)
     if plan.operation not in BUS_FACTORS:
         raise ConfigError(unknown("operation", plan.operation, BUS_FACTORS))
+    for algorithm in algorithms:
+        if algorithm not in ALGORITHMS:
+            raise ConfigError(unknown("algorithm", algorithm, ALGORITHMS))
     found: list[Contender] = []
     for name, group in groups.items():
         run = runs(group, plan.op)[plan.operation]
@@ -106,14 +130,63 @@ def contenders(
         else:
             found.append(Contender(name, empty, run))
         for algorithm in algorithms:
-            if algorithm not in ALGORITHMS:
-                raise ConfigError(unknown("algorithm", algorithm, ALGORITHMS))
             found.append(Contender(f"{algorithm} on {name}", empty, _by(group, algorithm)))
     return found
 
 
 def _by(group: Group, algorithm: str) -> Callable[[Tensor, Tensor], object]:
     return lambda piece, whole: ALGORITHMS[algorithm](group, piece)
+
+
+def runs(group: Group, op: Op) -> dict[str, Callable[[Tensor, Tensor], object]]:
+    """Each operation as a call with (piece, whole); the root is rank 0."""
+    at_root = group.rank == 0
+    return {
+        "all_reduce": lambda piece, whole: group.all_reduce(piece, op).wait(),
+        "all_gather": lambda piece, whole: group.all_gather(whole, piece).wait(),
+        "reduce_scatter": lambda piece, whole: group.reduce_scatter(piece, whole, op).wait(),
+        "broadcast": lambda piece, whole: group.broadcast(piece, 0).wait(),
+        "reduce": lambda piece, whole: group.reduce(piece, 0, op).wait(),
+        "gather": lambda piece, whole: group.gather(whole if at_root else None, piece).wait(),
+        "scatter": lambda piece, whole: group.scatter(piece, whole if at_root else None).wait(),
+        "all_to_all": lambda piece, whole: group.all_to_all(piece, whole).wait(),
+    }
+
+
+def number_of(rank: int, call: int) -> float:
+    """What a worker fills its buffers with before a call."""
+    return float(rank + 1 + call % 5)
+
+
+def fill(operation: str, rank: int, size: int, call: int, piece: Tensor, whole: Tensor) -> None:
+    """Fill a worker's buffers before a call."""
+    for buffer in (piece, whole):
+        buffer.fill_(number_of(rank, call))
+    if operation in ADDRESSED:
+        for to, part in enumerate(whole.view(size, -1)):
+            part.add_(APART * to)
+
+
+def num_wrong(operation: str, op: Op, rank: int, size: int, call: int, piece: Tensor, whole: Tensor) -> int:
+    """How many elements are not what they should be after a call."""
+    given = [number_of(each, call) for each in range(size)]
+    combined = {Op.SUM: sum(given), Op.MIN: min(given), Op.MAX: max(given), Op.PRODUCT: math.prod(given)}
+    combined[Op.AVERAGE] = combined[Op.SUM] / size
+    found, expected = piece, [combined[op]]
+    if operation == "all_gather" or (operation == "gather" and rank == 0):
+        found, expected = whole, given
+    elif operation == "gather":
+        expected = [given[rank]]
+    elif operation == "broadcast":
+        expected = [given[0]]
+    elif operation == "reduce" and rank != 0:
+        expected = [given[rank]]
+    elif operation == "scatter":
+        expected = [given[0] + APART * rank]
+    elif operation == "all_to_all":
+        expected = [each + APART * rank for each in given]
+    right = torch.tensor(expected, device=found.device).repeat_interleave(found.numel() // len(expected))
+    return int((found != right).sum().item())
 
 
 @dataclass

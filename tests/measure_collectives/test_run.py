@@ -3,9 +3,9 @@ import json
 import pytest
 import torch
 
-from shoal.bench.collectives import BenchSettings, with_groups_of
 from shoal.cli.main import main
 from shoal.errors import ConfigError
+from shoal.measure_collectives.run import BenchSettings, with_groups_of
 
 
 def settings(**given):

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from shoal.bench.operations import fill, num_wrong
 from shoal.comm.reduction import Op
+from shoal.measure_collectives.measure import fill, num_wrong
 
 SIZE, EACH = 3, 2
 
