@@ -70,8 +70,7 @@ def _is_schedule(name: str) -> bool:
 
 def _schedule(name: str, flags: ExplainFlags) -> tuple[str, str]:
     """A schedule as text and as a drawing."""
-    from shoal.explain.grid import as_grid
-    from shoal.explain.pipeline import explain_schedule
+    from shoal.explain.pipeline import as_grid, explain_schedule
     from shoal.explain.timeline_svg import as_drawing
 
     if flags.workers is not None:
@@ -87,8 +86,7 @@ def _schedule(name: str, flags: ExplainFlags) -> tuple[str, str]:
 def _algorithm(name: str, flags: ExplainFlags) -> tuple[str, str]:
     """An algorithm as text and as a drawing."""
     from shoal.comm.algorithms import ALGORITHMS
-    from shoal.explain.rounds import explain
-    from shoal.explain.show import as_svg, as_text
+    from shoal.explain.rounds import as_svg, as_text, explain
     from shoal.parallel.layout.pipeline.schedules import SCHEDULES
 
     if name not in ALGORITHMS:

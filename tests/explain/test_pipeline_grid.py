@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from shoal.explain.grid import as_grid
-from shoal.explain.pipeline import explain_schedule
+from shoal.explain.pipeline import as_grid, explain_schedule
 from shoal.parallel.layout.pipeline.schedules import SCHEDULES
 
 
