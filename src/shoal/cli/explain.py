@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from shoal.cli import text
 from shoal.cli.command import Command, Given
-from shoal.cli.output import write_file
+from shoal.cli.text import write_file
 from shoal.config.flags import Flags
 from shoal.config.kinds import AtLeast, AtMost, kinds_of, literals
 from shoal.config.sections.exchange import ByConfig

@@ -7,8 +7,7 @@ import sys
 import pytest
 import torch
 
-from shoal.cli.train.command import COMMAND
-from shoal.cli.train.place import place_of, take_gpu
+from shoal.cli.train.command import COMMAND, place_of, take_gpu
 from shoal.errors import ConfigError
 
 
@@ -57,7 +56,7 @@ def test_a_gpu_that_does_not_exist_is_refused_and_the_variable_stays(monkeypatch
 PROGRAM = """
 import os, sys
 from shoal.cli.train.command import COMMAND
-from shoal.cli.train.place import place_of, set_threads
+from shoal.cli.train.command import place_of, set_threads
 
 set_threads(place_of(COMMAND.parse(sys.argv[2:]).flags), int(sys.argv[1]))
 assert "torch" not in sys.modules

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
+from shoal.cli.data import rules
 from shoal.cli.main import main
-from shoal.cli.partition import rules
 from shoal.data.division.partition import PARTITIONS
 
 SMALL = ("synthetic", "--data.samples", "200", "--data.shape", "4")
