@@ -89,7 +89,7 @@ def _config(given: Given[PartitionFlags]) -> "RunConfig":
 
 def _divided(config: "RunConfig", data: "DataSet", workers: int, allow_empty: bool) -> "list[Tensor]":
     """The samples that each worker uses in one epoch."""
-    from shoal.config.sections.partition import SamplingConfig
+    from shoal.config.sections.data import SamplingConfig
     from shoal.data.division.steps import Sampled, parts_by
 
     num_samples, rule = len(data.train), config.partition
@@ -180,7 +180,7 @@ def _as_data(config: "RunConfig", owned: "Ownership", name: str) -> dict[str, An
 
 def rules() -> dict[str, str]:
     """The rules that give each worker its samples, with their sentences."""
-    from shoal.config.describe import sections
+    from shoal.cli.train.help import sections
 
     found = {section.name: section.sentence for section in sections() if section.path == "partition"}
     return {name: sentence for name, sentence in found.items() if name != "global"}

@@ -8,11 +8,10 @@ name one feature in the row of the other; to add a feature, see `features.py`.
 from collections.abc import Collection, Iterator
 from typing import get_args
 
-from shoal.config.feature import Settings
+from shoal.config.feature import OWN_ENGINES, Row, Settings, refused
 from shoal.config.features import FEATURES
 from shoal.config.kinds import by_name
 from shoal.config.sections.layout import PipelineConfig, TensorConfig
-from shoal.config.sections.refused import OWN_ENGINES, Row, refused
 from shoal.config.sections.sync import OWN_SYNC, STRATEGIES, SyncConfig
 from shoal.errors import ConfigError
 

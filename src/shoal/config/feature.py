@@ -1,4 +1,8 @@
-"""A feature of a run: something that its settings may ask for, and that cannot be combined with everything."""
+"""A feature of a run: something that its settings may ask for, and that cannot be combined with everything.
+
+Rows name the features that a strategy, a layout or another feature refuses. `features.py` lists all features,
+`combinations.py` all rows.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
@@ -80,3 +84,24 @@ def text(value: Any) -> str:
     if isinstance(value, tuple):
         return ",".join(map(str, value))  # pyright: ignore[reportUnknownArgumentType]
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+Row = Mapping[str, str]
+"""The features that something cannot be combined with, and why; an empty text if the names say it."""
+
+
+def refused(*features: str, why: str = "") -> Row:
+    """A row in which all features have one reason."""
+    return dict.fromkeys(features, why)
+
+
+SHARES = refused(
+    "--partition", "--balance", "--bottleneck share", why="it does not divide batches among workers"
+)
+OWN_ENGINES = refused("--engine tape", "--engine static")
+"""Our engines keep graphs and parameters in memory of their own choice."""
+DIVIDED_WEIGHTS: Row = {
+    "--exchange": "it sums slices of the gradients itself",
+    "--fault stale": "no worker has all weights to itself",
+    **OWN_ENGINES,
+}

@@ -16,6 +16,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_args
 
+from shoal.config.custom import FileText, from_file, like, trusted
 from shoal.config.flags import Flag, split
 from shoal.config.kinds import (
     ImportPath,
@@ -30,10 +31,9 @@ from shoal.config.kinds import (
 )
 from shoal.config.mesh import LAYOUT_AXES, check_product
 from shoal.config.schema import SHORT_FLAGS, RunConfig
-from shoal.config.seal import check_seal
 from shoal.config.sections.sync import STRATEGIES
 from shoal.config.sections.values import Custom
-from shoal.config.trust import FileText, from_file, like, trusted
+from shoal.config.write import check_seal
 from shoal.errors import ConfigError, unknown
 from shoal.files import read_text
 from shoal.nearest import did_you_mean
@@ -61,7 +61,7 @@ class FileFlagText(FlagText, FileText):
 def read(recipe: str | None, flags: Sequence[str], trust_code: bool = False) -> RunConfig:
     """The run that a recipe (a path, or the name of a shipped one) and flags describe.
 
-    With `trust_code`, the recipe may name the user's own functions, too (see `trust`).
+    With `trust_code`, the recipe may name the user's own functions, too (see `custom`).
 
     >>> read(None, ["--model", "mlp", "--epochs=2"]).train.epochs
     2

@@ -120,7 +120,7 @@ def set_threads(place: GivenAddress | None, threads: int | None) -> None:
         os.environ["OMP_NUM_THREADS"] = str(threads)
     elif place is not None:
         # Here, because they import the checks of all settings, which `shoal --help` does not need.
-        from shoal.config.checks.world import is_loopback
+        from shoal.config.checks import is_loopback
         from shoal.launch.cores import threads_per_worker
 
         if is_loopback(place.host):
@@ -145,7 +145,7 @@ def run(given: Given[TrainFlags]) -> int:
     elif given.flags.json:
         text.show(result.to_json())
     if result.status == "interrupted":
-        from shoal.config.custom import named_code
+        from shoal.config.schema import named_code
         from shoal.events.folder import resume_command
 
         command = resume_command(result.run, bool(named_code(config)))
@@ -155,7 +155,7 @@ def run(given: Given[TrainFlags]) -> int:
 
 
 def _config(given: Given[TrainFlags]) -> "RunConfig":
-    from shoal.api.resume import resumed_config
+    from shoal.api.settings import resumed_config
     from shoal.config.read import read, read_flags
 
     flags, folder = given.flags, given.flags.resume
@@ -175,7 +175,7 @@ def _only_show(given: Given[TrainFlags]) -> int:
 
         text.show(to_toml(config).rstrip())
     if given.flags.dry_run:
-        from shoal.api.dry_run import dry_run
+        from shoal.api.train import dry_run
 
         place_of(given.flags)
         take_gpu(given.flags.gpu)
@@ -194,11 +194,10 @@ def _train(given: Given[TrainFlags]) -> "tuple[RunConfig, Result]":
         config, why = budgeted(config, is_one_worker=place is not None)
         text.warn(why)
 
-    from shoal.api.callbacks import WithCallbacks
+    from shoal.api.callbacks import WithCallbacks, loggers_of
     from shoal.api.display import display_for
-    from shoal.api.loggers import loggers_of
     from shoal.comm.join import WorkerAddress, place_from_environment
-    from shoal.config.custom import named_code
+    from shoal.config.schema import named_code
     from shoal.events.folder import RunFolder, resume_command
     from shoal.launch.run import launch_run
 

@@ -4,8 +4,8 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from shoal.config.feature import OWN_ENGINES, Row, refused
 from shoal.config.kinds import Checked
-from shoal.config.sections.refused import OWN_ENGINES, Row, refused
 from shoal.config.sections.values import Count
 from shoal.errors import ConfigError
 

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, get_args
 
+from shoal.config.feature import DIVIDED_WEIGHTS, OWN_ENGINES, SHARES, Row, refused
 from shoal.config.kinds import AtLeast, AtMost, Checked, ImportPath
-from shoal.config.sections.refused import DIVIDED_WEIGHTS, OWN_ENGINES, SHARES, Row, refused
 from shoal.config.sections.server import ServerConfig
 from shoal.config.sections.values import Count, Custom, Fraction, Mebibytes, PositiveFloat
 from shoal.errors import ConfigError, unknown

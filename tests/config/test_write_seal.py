@@ -6,8 +6,7 @@ import random
 import pytest
 
 from shoal.config.read import from_tree, read, read_recipe
-from shoal.config.seal import sealed
-from shoal.config.write import to_toml
+from shoal.config.write import sealed, to_toml
 from shoal.errors import ConfigError
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from shoal.cli.main import main
-from shoal.config.checks.world import check_world
+from shoal.config.checks import check_world
 from shoal.config.read import read
 from shoal.errors import ConfigError
 

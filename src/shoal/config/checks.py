@@ -1,13 +1,20 @@
-"""What a run needs at least, and what this machine has: a size that cannot fit is refused before anything starts."""
+"""Checks of a run against its number of workers, their address and this machine, before anything starts.
 
+What a run needs at least is compared with what the machine has: a size that cannot fit is refused.
+"""
+
+import ipaddress
 import math
 import os
+import warnings
 from itertools import pairwise
 from pathlib import Path
 
+from shoal.config.mesh import check_power_of_two
 from shoal.config.schema import RunConfig
 from shoal.config.sections.data import BuiltInDataConfig, DataConfig, SyntheticConfig
 from shoal.config.sections.model import MlpConfig, Resnet18Config, TransformerConfig
+from shoal.config.sections.sync import RpcConfig
 from shoal.config.sections.values import Custom
 from shoal.errors import ConfigError
 
@@ -109,3 +116,43 @@ def _lines(path: str) -> list[str]:
 
 def _gib(size: float) -> str:
     return f"{size / GIB:.3g} GiB" if size < 1e6 * GIB else f"{size / GIB:.0e} GiB"
+
+
+LOOPBACK = "127.0.0.1"
+
+
+def check_world(config: RunConfig, size: int, address: str = LOOPBACK) -> None:
+    """Refuse a number of workers, or an address where they meet, that the strategy does not support."""
+    launch = config.launch
+    launch.check_workers(size, config.num_servers)
+    if config.train.reduction == "invariant":
+        check_power_of_two(size)
+    if not isinstance(config.sync, RpcConfig):
+        return
+    if size < config.sync.FEWEST_WORKERS:
+        raise ConfigError(
+            f"strategy rpc needs at least {config.sync.FEWEST_WORKERS} workers, but there is {size}",
+            f"Use --workers {config.sync.FEWEST_WORKERS + 1}, or --strategy single.",
+        )
+    if not is_loopback(address):
+        why = (
+            f"strategy rpc listens on the network of {address}, and its workers execute what they receive: "
+            "any program that reaches them can run code as this user"
+        )
+        if not launch.i_trust_this_network:
+            raise ConfigError(
+                why, "Use --master 127.0.0.1:PORT; on a network of your own, add --i-trust-this-network."
+            )
+        warnings.warn(why, stacklevel=2)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address can be reached from this machine only.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("10.0.0.7")
+    (True, True, False)
+    """
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from shoal.config import conditions
-from shoal.config.plain import from_plain, to_plain
 from shoal.config.read import read
+from shoal.config.write import from_plain, to_plain
 
 CONDITIONS = (
     "--bottleneck rank=1,delay=0-40ms;rank=0,share=0.3 --link 0-1:100mbit,5ms --fault rank=1,gradient=flip"

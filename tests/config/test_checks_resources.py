@@ -2,7 +2,7 @@
 
 import pytest
 
-from shoal.config.checks import resources
+from shoal.config import checks
 from shoal.config.read import read
 from shoal.errors import ConfigError
 
@@ -22,13 +22,13 @@ from shoal.errors import ConfigError
 def test_what_needs_more_memory_than_there_is_is_refused(flags):
     config = read(None, flags.split())
     with pytest.raises(ConfigError, match="at least .* GiB of memory.*this machine has .* GiB"):
-        resources.check_resources(config, config.launch.workers)
+        checks.check_resources(config, config.launch.workers)
 
 
 @pytest.mark.parametrize("flags", ["", "--workers 8 --strategy ddp", "--model resnet18 --data cifar10"])
 def test_what_fits_is_not(flags):
     config = read(None, flags.split())
-    resources.check_resources(config, config.launch.workers)
+    checks.check_resources(config, config.launch.workers)
 
 
 def test_a_container_has_less_than_its_machine(monkeypatch):
@@ -36,12 +36,12 @@ def test_a_container_has_less_than_its_machine(monkeypatch):
         "/proc/meminfo": ["MemTotal: 8388608 kB", "SwapTotal: 0 kB"],
         "/sys/fs/cgroup/memory.max": ["1073741824"],
     }
-    monkeypatch.setattr(resources, "_lines", lambda path: files.get(path, []))
-    assert resources.memory_bytes() == 2**30
+    monkeypatch.setattr(checks, "_lines", lambda path: files.get(path, []))
+    assert checks.memory_bytes() == 2**30
     files["/sys/fs/cgroup/memory.max"] = ["max"]
-    assert resources.memory_bytes() == 2**33
+    assert checks.memory_bytes() == 2**33
 
 
 def test_more_threads_than_any_machine_could_use_are_refused():
     with pytest.raises(ConfigError, match="--threads 1000000 is too large: this machine has"):
-        resources.check_threads(1_000_000)
+        checks.check_threads(1_000_000)
