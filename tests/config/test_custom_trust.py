@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from shoal.config.custom import FileText, from_file, load, named_code, trusted
+from shoal.config.custom import FileText, from_file, load, trusted
 from shoal.config.read import FileFlagText, from_tree, merge, parse_toml, read, read_flags
-from shoal.config.schema import RunConfig
+from shoal.config.schema import RunConfig, named_code
 from shoal.config.sections.exchange import StagesConfig
 from shoal.config.sections.values import Custom
 from shoal.config.write import from_plain, to_plain

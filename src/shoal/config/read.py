@@ -26,8 +26,8 @@ from shoal.config.kinds import (
     choices,
     in_short,
     kinds_of,
+    literals,
     parse,
-    spellings,
 )
 from shoal.config.mesh import LAYOUT_AXES, check_product
 from shoal.config.schema import SHORT_FLAGS, RunConfig
@@ -336,7 +336,7 @@ def _chosen(options: tuple[type, ...], tree: Tree, where: str, default: type) ->
         return Custom(name=check(ImportPath, name, where), options=tuple(sorted(extra.items())))
     if not isinstance(name, str) or name not in named:
         hint = "For a function of your own, write package.module:function." if Custom in options else ""
-        raise ConfigError(unknown(where, str(name), spellings(named)), hint)
+        raise ConfigError(unknown(where, str(name), _spellings(named)), hint)
     for key in tree.keys() - kinds_of(named[name]).keys():
         owners = [word for word, option in named.items() if key in kinds_of(option)]
         if owners:
@@ -345,6 +345,16 @@ def _chosen(options: tuple[type, ...], tree: Tree, where: str, default: type) ->
                 f"{where} '{name}' takes: {', '.join(kinds_of(named[name]))}.",
             )
     return _section(named[name], {**tree, "name": name}, where)
+
+
+def _spellings(named: dict[str, type]) -> list[str]:
+    """The names of choices, with their main setting where they have one: `by:ring`, `by:tree`, …"""
+    settings = {name: kinds_of(choice).get(getattr(choice, "SHORT", "")) for name, choice in named.items()}
+    return [
+        f"{name}:{word}" if word else name
+        for name, kind in settings.items()
+        for word in literals(kind) or ("",)
+    ]
 
 
 def _plain(value: Any) -> bool | int | float | str:

@@ -19,42 +19,37 @@ class DigitsConfig(Checked):
 
 
 @dataclass(frozen=True)
-class MnistConfig(Checked):
+class _Fetched(Checked):
+    """The settings of the data sets whose files `shoal data fetch` brings."""
+
+    name: str = ""
+    dir: str = ""
+    """Folder with the files; otherwise $SHOAL_DATA, then the user's cache."""
+    samples: Annotated[int, AtLeast(10)] | None = None
+    """Train on this many samples, with the labels in the same proportions; none: on all."""
+    validation: Fraction = 0.0
+    """Fraction of the training set to hold out, stratified by label: tune on it, not on the test set."""
+
+
+@dataclass(frozen=True)
+class MnistConfig(_Fetched):
     """60,000 training and 10,000 test images of handwritten digits, 28×28, grey."""
 
     name: Literal["mnist"] = "mnist"
-    dir: str = ""
-    """Folder with the files; otherwise $SHOAL_DATA, then the user's cache."""
-    samples: Annotated[int, AtLeast(10)] | None = None
-    """Train on this many samples, with the labels in the same proportions; none: on all."""
-    validation: Fraction = 0.0
-    """Fraction of the training set to hold out, stratified by label: tune on it, not on the test set."""
 
 
 @dataclass(frozen=True)
-class FashionMnistConfig(Checked):
+class FashionMnistConfig(_Fetched):
     """60,000 training and 10,000 test images of clothes, 28×28, grey."""
 
     name: Literal["fashion-mnist"] = "fashion-mnist"
-    dir: str = ""
-    """Folder with the files; otherwise $SHOAL_DATA, then the user's cache."""
-    samples: Annotated[int, AtLeast(10)] | None = None
-    """Train on this many samples, with the labels in the same proportions; none: on all."""
-    validation: Fraction = 0.0
-    """Fraction of the training set to hold out, stratified by label: tune on it, not on the test set."""
 
 
 @dataclass(frozen=True)
-class Cifar10Config(Checked):
+class Cifar10Config(_Fetched):
     """50,000 training and 10,000 test photographs in ten classes, 32×32, colour."""
 
     name: Literal["cifar10"] = "cifar10"
-    dir: str = ""
-    """Folder with the files; otherwise $SHOAL_DATA, then the user's cache."""
-    samples: Annotated[int, AtLeast(10)] | None = None
-    """Train on this many samples, with the labels in the same proportions; none: on all."""
-    validation: Fraction = 0.0
-    """Fraction of the training set to hold out, stratified by label: tune on it, not on the test set."""
     augment: bool = True
     """Shift training images by up to four pixels and mirror them, at random for each batch."""
 
