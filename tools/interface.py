@@ -14,7 +14,7 @@ from typing import Any
 import shoal
 from shoal.cli.command import Command, CommandGroup, usage_of
 from shoal.cli.main import COMMANDS
-from shoal.config.describe import sections
+from shoal.cli.train.help import sections
 from shoal.config.flags import flags_of
 from shoal.config.read import known_flags
 

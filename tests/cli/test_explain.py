@@ -43,7 +43,9 @@ def test_a_drawing_that_cannot_be_written_is_an_error_after_the_explanation(name
 def test_without_a_name_all_are_listed(capsys):
     assert main(["explain"]) == 0
     out = capsys.readouterr().out
-    assert all(name in out for name in [*ALGORITHMS, *SCHEDULES])
+    assert all(f"  {name} " in out for name in [*ALGORITHMS, *SCHEDULES])
+    summaries = [str(each.__doc__).splitlines()[0] for each in ALGORITHMS.values()]
+    assert all(summary[:40] in out for summary in summaries)
 
 
 @pytest.mark.parametrize("name", ["ring", "1f1b"])

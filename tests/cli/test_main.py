@@ -18,7 +18,15 @@ def shoal(*words, cwd=None, timeout=60):
 
 
 @pytest.mark.parametrize(
-    "words", [["--help"], ["train", "--help"], ["data", "--help"], ["lab", "--help"], ["--version"]]
+    "words",
+    [
+        ["--help"],
+        ["train", "--help"],
+        ["data", "--help"],
+        ["lab", "--help"],
+        ["explain", "--help"],
+        ["--version"],
+    ],
 )
 def test_asking_for_help_loads_nothing_heavy(words):
     code = (

@@ -43,7 +43,7 @@ def test_what_cannot_be_measured_is_refused(capsys, flags, message):
 
 
 def test_a_model_whose_training_does_not_fit_is_refused_before_it_is_built(capsys, monkeypatch):
-    monkeypatch.setattr("shoal.config.checks.resources.memory_bytes", lambda: 300 * 2**20)
+    monkeypatch.setattr("shoal.config.checks.memory_bytes", lambda: 300 * 2**20)
     # Weights and gradients would fit, with the moments of Adam it does not.
     flags = "--model mlp --model.hidden 2048,2048 --optimizer adam --strategy ddp --workers 2"
     assert main(["memory", *flags.split()]) == 2

@@ -7,8 +7,7 @@ import pytest
 from shoal.comm.algorithms import ALGORITHMS
 from shoal.comm.costs import sends
 from shoal.errors import ConfigError
-from shoal.explain.rounds import explain
-from shoal.explain.show import as_svg, as_text
+from shoal.explain.rounds import as_svg, as_text, explain
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from shoal.api.callbacks import Callback
-from shoal.api.resume import resumed_config
-from shoal.api.settings import MODULE, config_of, tree_of
+from shoal.api.settings import MODULE, config_of, resumed_config, tree_of
 from shoal.api.train import observed
 from shoal.config.arguments import checks_arguments
 from shoal.errors import ConfigError

@@ -1,22 +1,24 @@
-"""`shoal.train`: what `shoal train` does, called from a program, a notebook or a REPL."""
+"""`shoal.train`: what `shoal train` does, called from a program, a notebook or a REPL; and what a run would do."""
 
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from shoal.api.callbacks import Callback, WithCallbacks
-from shoal.api.display import display_for
-from shoal.api.loggers import loggers_of
+from shoal.api.callbacks import Callback, WithCallbacks, loggers_of
+from shoal.api.display import display_for, headline
 from shoal.api.notebook import in_notebook
-from shoal.api.resume import resumed_config
-from shoal.api.settings import config_of, tree_of
+from shoal.api.settings import config_of, resumed_config, tree_of
 from shoal.config.arguments import checks_arguments
 from shoal.config.schema import RunConfig
+from shoal.data.load import load
 from shoal.errors import ConfigError
 from shoal.events.folder import RunFolder
-from shoal.launch.run import launch_run
+from shoal.launch.run import check_run, launch_run
 from shoal.memory.budget import budgeted
+from shoal.training.build import build_measures, build_model, torch_settings
+from shoal.training.evaluation.best import BestEpoch
+from shoal.training.progress import total_steps
 from shoal.training.result import Result
 
 NO_RECIPE = Path()
@@ -92,3 +94,27 @@ def _config(
             )
         return recipe
     return config_of(None if recipe is NO_RECIPE else str(recipe), settings, trust_code)
+
+
+def dry_run(config: RunConfig) -> list[str]:
+    """Check the settings, read the data, build the model and try it on a few samples; return lines about the run."""
+    check_run(config)
+    loggers_of(config)
+    with torch_settings(config) as device:
+        data = load(config.data)
+        model = build_model(config, data)
+        BestEpoch.of(config.stop, data, build_measures(config, model, data))
+    train, samples = config.train, len(data.train)
+    batch = train.batch_size if isinstance(train.batch_size, int) else samples
+    steps = total_steps(samples, batch, train.epochs, train.steps)
+    weights = sum(param.numel() for param in model.parameters() if param.requires_grad)
+    fixed = sum(param.numel() for param in model.parameters()) - weights
+    held_out = f", {len(data.validation):,} for validation" if data.validation is not None else ""
+    shape = list(data.input_shape)
+    return [
+        headline(config, str(device)),
+        f"  data     {samples:,} training samples of shape {shape}{held_out}, {len(data.test):,} for test",
+        f"  model    {weights:,} trained parameters" + (f", {fixed:,} fixed" if fixed else ""),
+        f"  steps    {steps:,}, of {batch:,} samples",
+        "nothing was trained or written",
+    ]

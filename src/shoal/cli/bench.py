@@ -7,7 +7,7 @@ from shoal.cli.command import Command, CommandGroup, Given
 from shoal.config.flags import Flags
 from shoal.config.kinds import AtLeast, Matching
 from shoal.config.sections.values import Count, Seconds
-from shoal.errors import ConfigError, unknown
+from shoal.errors import ConfigError
 
 UNITS = {"K": 1024, "M": 1024**2, "G": 1024**3}
 Size = Annotated[str, Matching(r"[0-9]{1,12}[KMGkmg]?", "1024, 64K or 8M", "SIZE")]
@@ -52,12 +52,8 @@ def run(given: Given[CollectivesFlags]) -> int:
     if flags.json and flags.csv:
         raise ConfigError("--json and --csv cannot be combined", "Leave one of them out.")
 
-    from shoal.bench.collectives import BenchSettings, start
-    from shoal.comm.algorithms import ALGORITHMS
+    from shoal.measure_collectives.run import BenchSettings, start
 
-    for algorithm in flags.algorithm:
-        if algorithm not in ALGORITHMS:
-            raise ConfigError(unknown("algorithm", algorithm, ALGORITHMS))
     start(
         BenchSettings(
             op=flags.op,

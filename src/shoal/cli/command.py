@@ -3,11 +3,12 @@
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
-from typing import Any, Generic, TypeVar
+from pathlib import Path
+from typing import Annotated, Any, Generic, Literal, TypeVar, get_args, get_origin
 
 from shoal.cli import text
 from shoal.config.flags import Flag, Flags, flags_of, is_flag, split
-from shoal.config.kinds import placeholder
+from shoal.config.kinds import Matching
 from shoal.errors import ConfigError, unknown
 from shoal.nearest import did_you_mean
 
@@ -184,12 +185,29 @@ def find_flag(
 
 def usage_of(flag: Flag) -> str:
     """A flag with a word for its value: `--workers N`."""
-    return flag.name if flag.kind is bool else f"{flag.name} {placeholder(flag.kind)}"
+    return flag.name if flag.kind is bool else f"{flag.name} {_placeholder(flag.kind)}"
 
 
 def _sentence(flag: Flag) -> str:
     shown = "" if flag.kind is bool else default_of(flag)
     return f"{flag.sentence.removesuffix('.')} (default {shown})." if shown else flag.sentence
+
+
+def _placeholder(kind: Any) -> str:
+    """The word that stands for a value of this kind in the help.
+
+    >>> _placeholder(int), _placeholder(Literal["en", "zh"])
+    ('N', 'en|zh')
+    """
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return next(
+            (limit.word for limit in parts[1:] if isinstance(limit, Matching)), _placeholder(parts[0])
+        )
+    if origin is Literal and len("|".join(parts)) < 30:
+        return "|".join(parts)
+    words: dict[Any, str] = {int: "N", float: "X", Path: "PATH", tuple: "LIST"}
+    return words.get(origin or kind, "NAME")
 
 
 def default_of(flag: Flag) -> str:
@@ -199,10 +217,6 @@ def default_of(flag: Flag) -> str:
         return ",".join(map(str, default))
     if default is None or default is MISSING:
         return ""
-    return (
-        str(default).lower()
-        if isinstance(default, bool)
-        else f"{default:g}"
-        if isinstance(default, float)
-        else str(default)
-    )
+    if isinstance(default, bool):
+        return str(default).lower()
+    return f"{default:g}" if isinstance(default, float) else str(default)

@@ -30,8 +30,7 @@ def _from_deepspeed(given: Given[FromDeepSpeedFlags]) -> int:
 
     Start with:  shoal config from-deepspeed ds_config.json
     """
-    from shoal.config.deepspeed.recipe import as_recipe, remark_lines
-    from shoal.config.deepspeed.translate import read_ds_config, translate
+    from shoal.config.deepspeed import as_recipe, read_ds_config, remark_lines, translate
     from shoal.config.read import from_tree, parse_toml
 
     source, output = Path(given.words[0]), given.flags.output

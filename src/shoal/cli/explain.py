@@ -3,15 +3,18 @@
 Both are drawn from the code or the data that a run executes.
 """
 
+import ast
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from shoal.cli import text
 from shoal.cli.command import Command, Given
-from shoal.cli.output import write_file
+from shoal.cli.text import write_file
 from shoal.config.flags import Flags
-from shoal.config.kinds import AtLeast, AtMost
+from shoal.config.kinds import AtLeast, AtMost, kinds_of, literals
+from shoal.config.sections.exchange import ByConfig
 from shoal.errors import ConfigError, unknown
 
 if TYPE_CHECKING:
@@ -67,8 +70,7 @@ def _is_schedule(name: str) -> bool:
 
 def _schedule(name: str, flags: ExplainFlags) -> tuple[str, str]:
     """A schedule as text and as a drawing."""
-    from shoal.explain.grid import as_grid
-    from shoal.explain.pipeline import explain_schedule
+    from shoal.explain.pipeline import as_grid, explain_schedule
     from shoal.explain.timeline_svg import as_drawing
 
     if flags.workers is not None:
@@ -84,8 +86,7 @@ def _schedule(name: str, flags: ExplainFlags) -> tuple[str, str]:
 def _algorithm(name: str, flags: ExplainFlags) -> tuple[str, str]:
     """An algorithm as text and as a drawing."""
     from shoal.comm.algorithms import ALGORITHMS
-    from shoal.explain.rounds import explain
-    from shoal.explain.show import as_svg, as_text
+    from shoal.explain.rounds import as_svg, as_text, explain
     from shoal.strategies.pipeline.schedules import SCHEDULES
 
     if name not in ALGORITHMS:
@@ -107,11 +108,16 @@ def _paint(kind: "ActionKind | None", words: str) -> str:
 
 
 def _names() -> list[str]:
-    from shoal.comm.algorithms import ALGORITHMS
+    """The end of the page. Names and sentences of algorithms are read from the source: to import it loads torch."""
     from shoal.explain.pipeline import summary_of
     from shoal.strategies.pipeline.schedules import SCHEDULES
 
-    algorithms = {name: (each.__doc__ or "").strip().splitlines()[0] for name, each in ALGORITHMS.items()}
+    tree = ast.parse((resources.files("shoal.comm") / "algorithms.py").read_text("utf-8"))
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    algorithms = {
+        name: (ast.get_docstring(functions[name]) or "").splitlines()[0]
+        for name in literals(kinds_of(ByConfig)["algorithm"])
+    }
     return [
         "Pipeline schedules, with p stages and m micro-batches:",
         text.rows({name: summary_of(name) for name in SCHEDULES}),

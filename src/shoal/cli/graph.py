@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from shoal.cli import text
 from shoal.cli.command import Command, Given
-from shoal.cli.output import write_file
+from shoal.cli.text import write_file
 from shoal.config.flags import Flags
 from shoal.errors import ConfigError
 

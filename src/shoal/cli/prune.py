@@ -59,8 +59,8 @@ def run(given: Given[PruneFlags]) -> int:
     """
     flags, path = given.flags, Path(given.words[0])
     from shoal.api.display import display_for
-    from shoal.config.custom import named_code
     from shoal.config.read import read_flags
+    from shoal.config.schema import named_code
     from shoal.events.folder import resume_command
     from shoal.launch.run import launch_run
     from shoal.training.prune.one_shot import prune_once, pruning_config

@@ -1,4 +1,4 @@
-"""Text on the terminal: bold and colour only on a terminal, paragraphs and columns that fit its width."""
+"""What commands write: text on the terminal, in paragraphs and columns that fit its width; files."""
 
 import contextlib
 import io
@@ -8,9 +8,10 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TextIO
 
-from shoal.errors import ShoalError, WorkerError
+from shoal.errors import ConfigError, ShoalError, WorkerError
 from shoal.printable import excerpt, printable
 from shoal.report.terminal import width
 
@@ -168,3 +169,21 @@ def _safe(message: str, stream: TextIO) -> str:
 _ON_COLOURS = {"blue": "97;44", "yellow": "30;103", "green": "30;102", "magenta": "97;45"}
 """White or black on each colour, so that words are legible on light and dark terminals."""
 _STYLE = re.compile(rf"(\033\[(?:0|1|2|1;31|1;33|{'|'.join(_ON_COLOURS.values())})m)")
+
+
+def write_file(path: Path, content: str) -> None:
+    """Write a file, whole or not at all."""
+    from shoal.events.folder import write_whole
+
+    if is_device_or_folder(path):
+        raise ConfigError(f"cannot write {path}: it exists and is not a file", "Choose another name.")
+    try:
+        write_whole(path, content)
+    except OSError as error:
+        hint = "Choose another file, in a folder that exists."
+        raise ConfigError(f"cannot write {path}: {error.strerror}", hint) from None
+
+
+def is_device_or_folder(path: Path) -> bool:
+    """Whether it exists and is no file: a folder, or a pipe or device that a rename would replace, as /dev/stdout."""
+    return path.exists() and not path.is_file()

@@ -18,10 +18,9 @@ import numpy as np
 
 from shoal.compare.invariant_bits import FAILED, invariant_sha256
 from shoal.compare.weights import first_step_difference, largest_difference
-from shoal.config.custom import named_code
 from shoal.config.may_differ import may_differ
 from shoal.config.read import from_tree, read_recipe
-from shoal.config.schema import RunConfig
+from shoal.config.schema import RunConfig, named_code
 from shoal.config.write import flat
 from shoal.errors import ConfigError
 from shoal.events.file import read_events

@@ -24,7 +24,7 @@ from typing import Any
 from shoal.compare.comparison import not_scheduled
 from shoal.compare.earlier import earlier_result
 from shoal.compare.invariant_bits import FOLDER, STEPS
-from shoal.config.custom import check_consent
+from shoal.config.custom import FileText
 from shoal.config.read import (
     FileFlagText,
     FlagText,
@@ -36,9 +36,8 @@ from shoal.config.read import (
     read_recipe,
     shipped_recipes,
 )
-from shoal.config.schema import RunConfig
+from shoal.config.schema import RunConfig, check_consent
 from shoal.config.sections.train import OutputConfig
-from shoal.config.trust import FileText
 from shoal.errors import ConfigError, unknown
 from shoal.files import copy_folder, discard
 from shoal.launch.cores import threads_per_worker

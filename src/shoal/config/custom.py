@@ -1,4 +1,10 @@
-"""Import and call the user's own `package.module:function`."""
+"""Import and call the user's own `package.module:function`, with consent to run the code that a file names.
+
+A recipe, the config.toml of a run and the metadata of a weights file are data, possibly somebody else's. Their names
+select our own models, losses, optimizers, exchanges and partitions. `package.module:function` in a file runs only if
+the user agrees in the same command: with --trust-code, or by giving the same name there. Names in flags and in a
+program's own `RunConfig(...)` are the user's, and need no consent. See docs/security.md.
+"""
 
 import contextlib
 import importlib
@@ -7,15 +13,63 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Generator
-from dataclasses import fields
-from typing import Any
+from typing import Any, TypeVar, cast
 
-from shoal.config.schema import RunConfig
-from shoal.config.sections.exchange import StagesConfig
 from shoal.config.sections.values import Custom
-from shoal.config.trust import require_consent
 from shoal.errors import ConfigError, sys_exit_error, unknown
-from shoal.strategies.zero.settings import ZeroConfig
+
+Value = TypeVar("Value")
+
+
+class FileText(str):
+    """Text from a file. It equals the same text from elsewhere, but a function that it names is not called."""
+
+
+def from_file(value: Value) -> Value:
+    """The value with every text in it marked as read from a file.
+
+    >>> isinstance(from_file({"model": {"name": "my:Net"}})["model"]["name"], FileText)
+    True
+    """
+    return _texts(value, FileText)
+
+
+def trusted(value: Value) -> Value:
+    """The value without marks: the user agreed to run what it names."""
+    return _texts(value, str)
+
+
+def like(origin: object, value: Value) -> Value:
+    """A value that was parsed out of `origin`, marked if `origin` is."""
+    return from_file(value) if isinstance(origin, FileText) else value
+
+
+def require_consent(kind: str, name: str) -> None:
+    """Refuse a name of the user's own function that comes from a file.
+
+    >>> require_consent("model", FileText("my:Net"))
+    Traceback (most recent call last):
+        ...
+    shoal.errors.ConfigError: a file names the code my:Net as its model, and files run no code without consent
+      If you trust it, add --model my:Net, or --trust-code for all that the file names.
+    """
+    if isinstance(name, FileText):
+        raise ConfigError(
+            f"a file names the code {name} as its {kind}, and files run no code without consent",
+            f"If you trust it, add --{kind} {name}, or --trust-code for all that the file names.",
+        )
+
+
+def _texts(value: Any, made: type[str]) -> Any:
+    if isinstance(value, str):
+        return made(value)
+    if isinstance(value, dict):
+        return {key: _texts(item, made) for key, item in cast(dict[str, Any], value).items()}
+    if isinstance(value, list | tuple):
+        items = cast(list[Any] | tuple[Any, ...], value)
+        return type(items)(_texts(item, made) for item in items)
+    return value
+
 
 _IMPORT_PATH = threading.RLock()
 """Workers may be threads, which share the import path: only one at a time changes it."""
@@ -56,24 +110,6 @@ def no_exit(what: str) -> Generator[None]:
         yield
     except SystemExit as error:
         raise sys_exit_error(what, error) from error
-
-
-def named_code(config: RunConfig) -> list[tuple[str, Custom]]:
-    """Every function of the user's own that a run uses, with what it is used for."""
-    stages = config.exchange.stages() if isinstance(config.exchange, StagesConfig) else []
-    chosen: list[tuple[str, Any]] = [(field.name, getattr(config, field.name)) for field in fields(config)]
-    chosen += [("exchange", exchange) for _, exchange in stages]
-    if isinstance(config.sync, ZeroConfig) and config.sync.unit_of is not None:
-        chosen.append(("strategy.unit_of", Custom(name=config.sync.unit_of)))
-    chosen += [("logger", Custom(name=name)) for name in config.output.logger if ":" in name]
-    chosen += [("metrics", Custom(name=name)) for name in config.train.metrics if ":" in name]
-    return [(kind, choice) for kind, choice in chosen if isinstance(choice, Custom)]
-
-
-def check_consent(config: RunConfig) -> None:
-    """Refuse a run that uses a function which only a file names."""
-    for kind, custom in named_code(config):
-        require_consent(kind, custom.name)
 
 
 def load(kind: str, config: Custom) -> Callable[..., Any]:

@@ -1,4 +1,8 @@
-"""A feature of a run: something that its settings may ask for, and that cannot be combined with everything."""
+"""A feature of a run: something that its settings may ask for, and that cannot be combined with everything.
+
+Rows name the features that a strategy, a layout or another feature refuses. `features.py` lists all features,
+`combinations.py` all rows.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
@@ -83,9 +87,6 @@ def text(value: Any) -> str:
     if isinstance(value, tuple):
         return ",".join(map(str, value))  # pyright: ignore[reportUnknownArgumentType]
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-# Rows that several strategies have for the same reason; `combinations.py` has the table of all features.
 
 
 def refused(*features: str, why: str = "") -> Row:

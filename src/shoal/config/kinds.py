@@ -12,52 +12,37 @@ import types
 import typing
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from shoal.errors import ConfigError, unknown
 from shoal.printable import shortened
 
+_HOLDS: dict[str, Callable[[Any, float], bool]] = {
+    "≥": operator.ge,
+    ">": operator.gt,
+    "≤": operator.le,
+    "<": operator.lt,
+}
+
 
 @dataclass(frozen=True)
 class Limit:
-    """A limit of a number. Its subclasses say of which sort."""
+    """A limit of a number."""
 
+    sign: str
     limit: float
-    sign: ClassVar[str]
-    holds_for: ClassVar[Callable[[float, float], bool]]
 
     def holds(self, value: Any) -> bool:
         """Whether the value keeps the limit."""
-        return type(self).holds_for(value, self.limit)
+        return _HOLDS[self.sign](value, self.limit)
 
     def __str__(self) -> str:
         return f"{self.sign} {self.limit:g}"
 
 
-class AtLeast(Limit):
-    """A lower limit, itself allowed."""
-
-    sign, holds_for = "≥", operator.ge
-
-
-class MoreThan(Limit):
-    """A lower limit, itself not allowed."""
-
-    sign, holds_for = ">", operator.gt
-
-
-class AtMost(Limit):
-    """An upper limit, itself allowed."""
-
-    sign, holds_for = "≤", operator.le
-
-
-class Below(Limit):
-    """An upper limit, itself not allowed."""
-
-    sign, holds_for = "<", operator.lt
+AtLeast, MoreThan, AtMost, Below = (partial(Limit, sign) for sign in _HOLDS)
 
 
 @dataclass(frozen=True)
@@ -163,7 +148,6 @@ def _shown(value: Any) -> str:
 
 
 def _reason(value: Any) -> str:
-    """Why a number is refused although it is of the kind."""
     numbers = value if isinstance(value, list | tuple) else (value,)
     for text in numbers:
         if isinstance(text, str | Path) and (why := _unwritable(str(text))):
@@ -176,8 +160,7 @@ def _reason(value: Any) -> str:
 
 
 def _fits(number: int) -> bool:
-    """Whether the integer fits torch's int64."""
-    return -(2**63) <= number < 2**63
+    return -(2**63) <= number < 2**63  # torch's int64
 
 
 def accepts(kind: Any, value: Any) -> tuple[bool, Any]:
@@ -354,30 +337,12 @@ def without_none(kind: Any) -> Any:
     return typing.Union[parts] if get_origin(kind) in (types.UnionType, typing.Union) else kind  # noqa: UP007
 
 
-def placeholder(kind: Any) -> str:
-    """The word that stands for a value of this kind in the help.
-
-    >>> placeholder(Annotated[int, AtLeast(1)]), placeholder(Literal["en", "zh"])
-    ('N', 'en|zh')
-    """
-    origin, parts = get_origin(kind), get_args(kind)
-    if origin is Annotated:
-        return next((limit.word for limit in parts[1:] if isinstance(limit, Matching)), placeholder(parts[0]))
-    if origin is Literal and len("|".join(parts)) < 30:
-        return "|".join(parts)
-    words: dict[Any, str] = {int: "N", float: "X", Path: "PATH", tuple: "LIST"}
-    return words.get(origin or kind, "NAME")
-
-
 def literals(kind: Any) -> tuple[str, ...]:
     """The words of a Literal, or of a table whose keys they are; empty for any other kind."""
     if get_origin(kind) is Annotated:
-        return next((_words(limit) for limit in get_args(kind)[1:] if isinstance(limit, Among)), ())
+        among = (limit.values for limit in get_args(kind)[1:] if isinstance(limit, Among))
+        return tuple(word for word in next(among, ()) if isinstance(word, str))
     return get_args(kind) if get_origin(kind) is Literal else ()
-
-
-def _words(among: Among) -> tuple[str, ...]:
-    return tuple(word for word in among.values if isinstance(word, str))
 
 
 @lru_cache
@@ -409,16 +374,6 @@ def in_short(named: dict[str, type], text: str) -> tuple[str, dict[str, Any]]:
     if not colon or setting is None:
         return text, {}
     return name, {setting: parse(kinds_of(named[name])[setting], value)}
-
-
-def spellings(named: dict[str, type]) -> list[str]:
-    """The names of choices, with their main setting where they have one: `by:ring`, `by:tree`, …"""
-    settings = {name: kinds_of(choice).get(getattr(choice, "SHORT", "")) for name, choice in named.items()}
-    return [
-        f"{name}:{word}" if word else name
-        for name, kind in settings.items()
-        for word in literals(kind) or ("",)
-    ]
 
 
 def options_of(choice: Any) -> dict[str, Any]:

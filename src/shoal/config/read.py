@@ -16,6 +16,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_args
 
+from shoal.config.custom import FileText, from_file, like, trusted
 from shoal.config.flags import Flag, split
 from shoal.config.kinds import (
     ImportPath,
@@ -25,15 +26,14 @@ from shoal.config.kinds import (
     choices,
     in_short,
     kinds_of,
+    literals,
     parse,
-    spellings,
 )
 from shoal.config.mesh import LAYOUT_AXES, check_product
 from shoal.config.schema import SHORT_FLAGS, RunConfig
-from shoal.config.seal import check_seal
 from shoal.config.sections.sync import STRATEGIES
 from shoal.config.sections.values import Custom
-from shoal.config.trust import FileText, from_file, like, trusted
+from shoal.config.write import check_seal
 from shoal.errors import ConfigError, unknown
 from shoal.files import read_text
 from shoal.nearest import did_you_mean
@@ -61,7 +61,7 @@ class FileFlagText(FlagText, FileText):
 def read(recipe: str | None, flags: Sequence[str], trust_code: bool = False) -> RunConfig:
     """The run that a recipe (a path, or the name of a shipped one) and flags describe.
 
-    With `trust_code`, the recipe may name the user's own functions, too (see `trust`).
+    With `trust_code`, the recipe may name the user's own functions, too (see `custom`).
 
     >>> read(None, ["--model", "mlp", "--epochs=2"]).train.epochs
     2
@@ -336,7 +336,7 @@ def _chosen(options: tuple[type, ...], tree: Tree, where: str, default: type) ->
         return Custom(name=check(ImportPath, name, where), options=tuple(sorted(extra.items())))
     if not isinstance(name, str) or name not in named:
         hint = "For a function of your own, write package.module:function." if Custom in options else ""
-        raise ConfigError(unknown(where, str(name), spellings(named)), hint)
+        raise ConfigError(unknown(where, str(name), _spellings(named)), hint)
     for key in tree.keys() - kinds_of(named[name]).keys():
         owners = [word for word, option in named.items() if key in kinds_of(option)]
         if owners:
@@ -345,6 +345,16 @@ def _chosen(options: tuple[type, ...], tree: Tree, where: str, default: type) ->
                 f"{where} '{name}' takes: {', '.join(kinds_of(named[name]))}.",
             )
     return _section(named[name], {**tree, "name": name}, where)
+
+
+def _spellings(named: dict[str, type]) -> list[str]:
+    """The names of choices, with their main setting where they have one: `by:ring`, `by:tree`, …"""
+    settings = {name: kinds_of(choice).get(getattr(choice, "SHORT", "")) for name, choice in named.items()}
+    return [
+        f"{name}:{word}" if word else name
+        for name, kind in settings.items()
+        for word in literals(kind) or ("",)
+    ]
 
 
 def _plain(value: Any) -> bool | int | float | str:

@@ -6,21 +6,21 @@ recipes and flags; `--help` prints the sentences.
 """
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from importlib import import_module
 from typing import Any, Literal
 
 from shoal.config.combinations import check_combinations
+from shoal.config.custom import require_consent
 from shoal.config.feature import settings_of
 from shoal.config.kinds import Checked
 from shoal.config.mesh import check_power_of_two, check_product, layout_of, parse_mesh
-from shoal.config.sections.data import DataConfig, DigitsConfig
-from shoal.config.sections.exchange import AllReduceConfig, ExchangeConfig
+from shoal.config.sections.data import DataConfig, DigitsConfig, GlobalConfig, PartitionConfig
+from shoal.config.sections.exchange import AllReduceConfig, ExchangeConfig, StagesConfig
 from shoal.config.sections.launch import LaunchConfig
 from shoal.config.sections.memory import MemoryConfig
 from shoal.config.sections.model import CrossEntropyConfig, LenetConfig, LossConfig, ModelConfig
 from shoal.config.sections.optimizer import AdamConfig, ConstantConfig, OptimizerConfig, ScheduleConfig
-from shoal.config.sections.partition import GlobalConfig, PartitionConfig
 from shoal.config.sections.prune import NoPruneConfig, PruneConfig
 from shoal.config.sections.sync import STRATEGIES, SyncConfig
 from shoal.config.sections.train import CheckpointConfig, OutputConfig, StopConfig, TrainConfig
@@ -30,6 +30,7 @@ from shoal.strategies.pipeline.settings import PipelineConfig
 from shoal.strategies.server.settings import ServerConfig
 from shoal.strategies.settings import NoSyncConfig
 from shoal.strategies.tensor.settings import TensorConfig
+from shoal.strategies.zero.settings import ZeroConfig
 
 
 @dataclass(frozen=True, repr=False)
@@ -138,6 +139,24 @@ class RunConfig(Checked):
         return next(name for name, known in STRATEGIES.items() if known == pair)
 
 
+def named_code(config: RunConfig) -> list[tuple[str, Custom]]:
+    """Every function of the user's own that a run uses, with what it is used for."""
+    stages = config.exchange.stages() if isinstance(config.exchange, StagesConfig) else []
+    chosen: list[tuple[str, Any]] = [(field.name, getattr(config, field.name)) for field in fields(config)]
+    chosen += [("exchange", exchange) for _, exchange in stages]
+    if isinstance(config.sync, ZeroConfig) and config.sync.unit_of is not None:
+        chosen.append(("strategy.unit_of", Custom(name=config.sync.unit_of)))
+    chosen += [("logger", Custom(name=name)) for name in config.output.logger if ":" in name]
+    chosen += [("metrics", Custom(name=name)) for name in config.train.metrics if ":" in name]
+    return [(kind, choice) for kind, choice in chosen if isinstance(choice, Custom)]
+
+
+def check_consent(config: RunConfig) -> None:
+    """Refuse a run that uses a function which only a file names."""
+    for kind, custom in named_code(config):
+        require_consent(kind, custom.name)
+
+
 SHORT_FLAGS: dict[str, str] = {
     "data": "data.name",
     "data-dir": "data.dir",
@@ -183,17 +202,7 @@ SHORT_FLAGS: dict[str, str] = {
 """The short flags of the command line, each with the path it sets. Top-level fields are flags under their own name."""
 
 _HOMES = (
-    *(
-        "compression",
-        "data",
-        "exchange",
-        "launch",
-        "memory",
-        "model",
-        "optimizer",
-        "partition",
-        "prune",
-    ),
+    *("compression", "data", "exchange", "launch", "memory", "model", "optimizer", "prune"),
     *("sync", "train", "values"),
 )
 

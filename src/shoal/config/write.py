@@ -1,11 +1,20 @@
-"""Write a RunConfig as TOML, for the run folder, and as a flat table of settings."""
+"""A RunConfig in other forms: TOML under a checksum, a flat table of settings, plain data for another process.
 
-from dataclasses import fields, is_dataclass
-from typing import Any
+Plain data are dictionaries, lists, numbers and texts. The values were parsed and checked when the config was made; they
+are rebuilt as they are, and nothing is parsed again.
+"""
+
+import hashlib
+import re
+from dataclasses import asdict, fields, is_dataclass
+from pathlib import Path
+from typing import Annotated, Any, cast, get_args, get_origin
 
 from shoal.config.conditions import Condition
-from shoal.config.schema import RunConfig
+from shoal.config.kinds import by_name, choices, kinds_of
+from shoal.config.schema import RunConfig, check_consent
 from shoal.config.sections.values import Custom
+from shoal.errors import ConfigError
 
 
 def to_toml(config: RunConfig) -> str:
@@ -56,3 +65,67 @@ def literal(value: Any) -> str:
 
 
 _ESCAPES = {'"': '\\"', "\\": "\\\\", **{chr(code): f"\\u{code:04x}" for code in [*range(32), 127]}}
+
+
+def to_plain(config: RunConfig) -> dict[str, Any]:
+    """The config as data that JSON can hold. The other process cannot ask for consent, so it is required here."""
+    check_consent(config)
+    return asdict(config)
+
+
+def from_plain(data: dict[str, Any]) -> RunConfig:
+    """The config that `to_plain` was given, also after a detour through JSON.
+
+    >>> config = RunConfig(seed=3)
+    >>> from_plain(to_plain(config)) == config
+    True
+    """
+    return _rebuilt(RunConfig, data)
+
+
+def _rebuilt(kind: Any, value: Any) -> Any:
+    if get_origin(kind) is Annotated:
+        kind = get_args(kind)[0]
+    options = choices(kind)
+    if options and isinstance(value, dict):
+        settings = cast(dict[str, Any], value)
+        otherwise = Custom if Custom in options else options[0]
+        schema = by_name(options).get(settings.get("name", ""), otherwise)
+        return schema(**{key: _rebuilt(kinds_of(schema)[key], item) for key, item in settings.items()})
+    if isinstance(value, list | tuple):
+        item_kind = get_args(kind)[0] if get_origin(kind) is tuple else None
+        return tuple(_rebuilt(item_kind, item) for item in value)
+    return value
+
+
+_LINE = "# Written by shoal. sha256 of the lines below: "
+
+
+def sealed(text: str) -> str:
+    """The text below a comment with its checksum.
+
+    >>> sealed("seed = 1\\n").splitlines()[1]
+    'seed = 1'
+    """
+    return f"{_LINE}{_sha256(text)}\n{text}"
+
+
+def check_seal(text: str, source: Path) -> None:
+    """Refuse text that differs from what was sealed; text without a checksum, as earlier versions wrote it, passes.
+
+    >>> check_seal(sealed("seed = 1").replace("1", "3"), Path("config.toml"))
+    Traceback (most recent call last):
+        ...
+    shoal.errors.ConfigError: config.toml is damaged or was edited: its sha256 does not match its first line
+      If you edited it on purpose, delete its first line.
+    """
+    found = re.match(re.escape(_LINE) + "(.*)\n", text)
+    if found and found[1] != _sha256(text[found.end() :]):
+        raise ConfigError(
+            f"{source} is damaged or was edited: its sha256 does not match its first line",
+            "If you edited it on purpose, delete its first line.",
+        )
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

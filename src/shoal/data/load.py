@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shoal.config.checks.resources import check_memory, data_bytes
+from shoal.config.checks import check_memory, data_bytes
 from shoal.config.sections.data import (
     Cifar10Config,
     DataConfig,

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from html import escape
 from statistics import median_low
 
-from shoal.explain.grid import TICK, WORDS, balanced
-from shoal.explain.pipeline import ScheduleExplanation
+from shoal.explain.pipeline import TICK, WORDS, ScheduleExplanation, balanced
 from shoal.report.svg import COLOURS, FRAME, GRAPH, for_file
 from shoal.strategies.pipeline.schedule import ActionKind
 from shoal.strategies.pipeline.timing import TimedAction

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from shoal.comm.join import WorkerAddress, place_from_environment
 from shoal.comm.liveness.judge import TRAIN_LIMIT_S
-from shoal.config.checks.resources import check_resources
-from shoal.config.checks.world import LOOPBACK, check_world
+from shoal.config.checks import LOOPBACK, check_resources, check_world
 from shoal.config.custom import no_exit
 from shoal.config.mesh import check_divided, parse_mesh
 from shoal.config.schema import RunConfig

@@ -12,10 +12,10 @@ from shoal.comm.group import BUSY_S, SlowMemberWarning
 from shoal.comm.links.measure import LinkNotice
 from shoal.comm.mesh import coordinates
 from shoal.comm.threads.group import ThreadGroup
-from shoal.config.custom import named_code, no_exit
+from shoal.config.custom import no_exit
 from shoal.config.mesh import layout_of
-from shoal.config.plain import to_plain
-from shoal.config.schema import RunConfig
+from shoal.config.schema import RunConfig, named_code
+from shoal.config.write import to_plain
 from shoal.errors import ShoalError
 from shoal.events.folder import RunFolder, remove_unfinished, resume_command
 from shoal.files import open_to_append

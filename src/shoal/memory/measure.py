@@ -17,12 +17,11 @@ from torch import Tensor, nn
 
 from shoal.comm.group import Group
 from shoal.comm.traced import traced
-from shoal.config.checks.resources import GIB, check_memory, check_resources
-from shoal.config.checks.world import LOOPBACK, check_world
+from shoal.config.checks import GIB, LOOPBACK, check_memory, check_resources, check_world
 from shoal.config.mesh import check_divided, layout_of
-from shoal.config.plain import from_plain, to_plain
 from shoal.config.schema import RunConfig
 from shoal.config.sections.values import Custom
+from shoal.config.write import from_plain, to_plain
 from shoal.data.dataset import Batch
 from shoal.data.load import load
 from shoal.errors import ConfigError

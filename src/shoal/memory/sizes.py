@@ -8,11 +8,10 @@ from torch import Tensor, nn
 
 from shoal import optim
 from shoal.comm.shared_memory.board import NUM_SLOTS, SLOT_BYTES
-from shoal.config.checks.resources import input_shape
+from shoal.config.checks import input_shape
 from shoal.config.schema import RunConfig
-from shoal.config.sections.data import SyntheticConfig
+from shoal.config.sections.data import GlobalConfig, SyntheticConfig
 from shoal.config.sections.optimizer import AdamConfig, AdamWConfig, SgdConfig
-from shoal.config.sections.partition import GlobalConfig
 from shoal.config.sections.sync import SyncConfig
 from shoal.config.sections.train import StopConfig
 from shoal.config.sections.values import Custom

@@ -23,15 +23,13 @@ import torch
 from shoal.comm.agree import largest_of
 from shoal.comm.group import Group
 from shoal.comm.traced import traced
-from shoal.config.checks.resources import check_resources, input_shape
-from shoal.config.checks.world import check_world
+from shoal.config.checks import check_resources, check_world, input_shape
 from shoal.config.mesh import check_divided
-from shoal.config.plain import from_plain, to_plain
 from shoal.config.schema import RunConfig
-from shoal.config.sections.data import SyntheticConfig
-from shoal.config.sections.partition import GlobalConfig
+from shoal.config.sections.data import GlobalConfig, SyntheticConfig
 from shoal.config.sections.train import StopConfig
 from shoal.config.sections.values import Custom
+from shoal.config.write import from_plain, to_plain
 from shoal.errors import ConfigError, WorkerError
 from shoal.events.run_delay import BUSY, RunDelay
 from shoal.launch import programs

@@ -13,7 +13,7 @@ from shoal.comm.group import BUSY_S, Group
 from shoal.comm.mesh import Mesh
 from shoal.comm.traced import Traced
 from shoal.comm.tree_sums import tree_summed
-from shoal.config.checks.resources import check_resources
+from shoal.config.checks import check_resources
 from shoal.config.schema import RunConfig
 from shoal.config.sections.exchange import check_real, compressions
 from shoal.config.sections.prune import WeightPruneConfig

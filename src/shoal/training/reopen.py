@@ -1,6 +1,6 @@
 """Evaluate saved weights, of a run or from a file.
 
-Their settings are a file's: a function of the user's own that they name needs consent (`config.trust`).
+Their settings are a file's: a function of the user's own that they name needs consent (`config.custom`).
 """
 
 import torch

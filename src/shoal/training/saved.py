@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from shoal.config.read import Tree, from_tree, merge, parse_toml, read_recipe
 from shoal.config.schema import RunConfig
-from shoal.config.seal import check_seal
+from shoal.config.write import check_seal
 from shoal.errors import CheckpointError, ConfigError
 from shoal.events.folder import RunFolder
 from shoal.files import read_text

@@ -17,9 +17,8 @@ from shoal.comm.group import BUSY_S, Group
 from shoal.comm.links.measure import Measured
 from shoal.comm.traced import traced
 from shoal.config.schema import RunConfig
-from shoal.config.seal import sealed
 from shoal.config.sections.prune import WeightPruneConfig
-from shoal.config.write import to_toml
+from shoal.config.write import sealed, to_toml
 from shoal.data.division import ByLeaves, Global
 from shoal.events.file import EventFile
 from shoal.events.folder import RunFolder, create, held, remove_unfinished, run_id_line, write_whole

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from shoal.cli.doctor import checks, report
+from shoal.cli.doctor import checks, command
 from shoal.cli.doctor.checks import Check
 from shoal.cli.main import main
 
@@ -17,7 +17,7 @@ FOUND = [
 
 
 def test_text_keeps_to_the_width_but_never_breaks_a_command():
-    lines = report.as_text(FOUND, width=60, colour=False).splitlines()
+    lines = command.as_text(FOUND, width=60, colour=False).splitlines()
     assert all(len(line) <= 60 for line in lines if "→" not in line)
     assert any(line.strip() == f"→ {FOUND[1].repair}" for line in lines)
     assert lines[-1] == "1 OK, 1 WARN, 1 FAIL"
@@ -29,7 +29,7 @@ def test_text_keeps_to_the_width_but_never_breaks_a_command():
 
 
 def test_colour_changes_the_colour_alone():
-    plain, coloured = (report.as_text(FOUND, width=80, colour=colour) for colour in (False, True))
+    plain, coloured = (command.as_text(FOUND, width=80, colour=colour) for colour in (False, True))
     assert "\033[" not in plain
     for code in ("\033[32m", "\033[33m", "\033[1;31m", "\033[0m"):
         assert code in coloured
@@ -38,7 +38,7 @@ def test_colour_changes_the_colour_alone():
 
 
 def test_json_holds_every_field():
-    shown = json.loads(report.as_json(FOUND))
+    shown = json.loads(command.as_json(FOUND))
     assert shown["status"] == "FAIL"
     assert shown["checks"][2] == {
         "name": "port",
@@ -49,7 +49,7 @@ def test_json_holds_every_field():
 
 
 def test_markdown_is_a_table_whose_cells_stay_cells():
-    rows = [line for line in report.as_markdown(FOUND).splitlines() if line.startswith("|")]
+    rows = [line for line in command.as_markdown(FOUND).splitlines() if line.startswith("|")]
     assert len(rows) == 2 + len(FOUND)
     assert all(row.replace("\\|", "").count("|") == 5 for row in rows)
 
@@ -73,7 +73,7 @@ def test_run_prints_what_was_asked_for(monkeypatch, capsys):
 
 def test_importing_the_doctor_imports_nothing_heavy():
     """It must run where torch is broken: that is what it is for."""
-    program = "import sys, shoal.cli.doctor.report; print([n for n in ('torch', 'numpy', 'rich') if n in sys.modules])"
+    program = "import sys, shoal.cli.doctor.command; print([n for n in ('torch', 'numpy', 'rich') if n in sys.modules])"
     answer = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
     )

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.config.sections.partition import (
+from shoal.config.sections.data import (
     ContiguousConfig,
     DirichletConfig,
     GlobalConfig,

@@ -2,12 +2,12 @@ import torch
 from safetensors.torch import load_file
 
 from shoal import data, models
-from shoal.config.plain import to_plain
 from shoal.config.schema import RunConfig
 from shoal.config.sections.data import SyntheticConfig
 from shoal.config.sections.model import MlpConfig
 from shoal.config.sections.optimizer import SgdConfig
 from shoal.config.sections.train import OutputConfig, TrainConfig
+from shoal.config.write import to_plain
 from shoal.labs.lab1.replay import whole_loss_after
 from shoal.strategies.pieces.state import load_weights
 from shoal.training import worker

@@ -2,11 +2,11 @@ import pytest
 import torch
 from torch import nn
 
-from shoal.strategies.library.average_gradients import average_gradients
 from shoal.comm.traced import traced
 from shoal.errors import ConfigError, WorkerError
 from shoal.launch.threads import run
 from shoal.models.initialise import initialise
+from shoal.strategies.library.average_gradients import average_gradients
 
 INPUTS = torch.linspace(-1, 1, 36, dtype=torch.float64).reshape(12, 3).sin()
 

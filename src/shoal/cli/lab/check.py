@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from shoal.cli import text
 from shoal.cli.command import Command, Given
-from shoal.cli.output import is_device_or_folder
+from shoal.cli.text import is_device_or_folder
 from shoal.config.flags import Flags
 from shoal.config.sections.values import Count
 from shoal.errors import ConfigError

@@ -1,19 +1,130 @@
-"""`shoal train`: train a model as a recipe and flags describe it."""
+"""`shoal train`: train a model as a recipe and flags describe it.
+
+This process may be one worker of several that the user starts by hand, each in a terminal:
+
+    shoal train … --strategy naive --rank 0 --world-size 2 --master 127.0.0.1:29517
+    shoal train … --strategy naive --rank 1 --world-size 2 --master 127.0.0.1:29517
+
+The course's scripts write `--n_devices --rank --master_addr --master_port`, and choose a GPU with `--gpu`.
+"""
 
 import os
 import sys
 from contextlib import nullcontext, redirect_stdout
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple
 
 from shoal.cli import text
 from shoal.cli.command import Command, Given
-from shoal.cli.train.flags import TrainFlags
-from shoal.cli.train.place import place_of, set_threads, take_gpu
+from shoal.config.flags import Flags
+from shoal.config.kinds import Matching, check
+from shoal.config.sections.values import Count, Number, Port, Seconds
 from shoal.errors import ConfigError
 
 if TYPE_CHECKING:
     from shoal.config.schema import RunConfig
     from shoal.training.result import Result
+
+
+@dataclass(frozen=True)
+class TrainFlags(Flags):
+    """How the run is shown, and which worker this process is if the user starts each by hand."""
+
+    ALIASES: ClassVar = {"world_size": ("--n_devices",)}
+
+    resume: Path | None = None
+    """Continue a run that was stopped: its folder under runs/."""
+    trust_code: bool = False
+    """Run your own functions (package.module:function) that the recipe or the resumed run names."""
+    json: bool = False
+    """Print the result as one line of JSON; everything else goes to standard error."""
+    quiet: bool = False
+    """Show no progress, only the summary at the end."""
+    print_config: bool = False
+    """Print all settings of the run as a recipe, and train nothing."""
+    dry_run: bool = False
+    """Check everything, read the data and build the model, and train nothing."""
+    rank: Number | None = None
+    """Rank of this worker, if you start each worker by hand."""
+    world_size: Count | None = None
+    """Number of workers that you start."""
+    master: Annotated[str, Matching(r".+:[0-9]{1,5}", "host:port", "HOST:PORT")] | None = None
+    """Address at which rank 0 listens and the others join."""
+    master_addr: str | None = None
+    """Host of --master, as the course's scripts write it (default 127.0.0.1)."""
+    master_port: Port | None = None
+    """Port of --master, as the course's scripts write it."""
+    join_timeout: Seconds = 60.0
+    """Seconds to wait for the other workers."""
+    gpu: Number | None = None
+    """The GPU that this worker uses."""
+
+
+class GivenAddress(NamedTuple):
+    """The first fields of `comm.join.WorkerAddress`, which cannot be imported before the number of threads is set."""
+
+    rank: int
+    size: int
+    host: str
+    port: int
+
+
+def place_of(flags: TrainFlags) -> GivenAddress | None:
+    """The place that the flags give; None if they give none."""
+    host, port = flags.master_addr or "127.0.0.1", flags.master_port
+    if flags.master is not None:
+        host, _, port = flags.master.rpartition(":")
+        host = host.removeprefix("[").removesuffix("]")  # [::1]:29517 is IPv6
+    needed = {"--rank": flags.rank, "--world-size": flags.world_size, "--master": port}
+    if flags.master_addr is None and all(value is None for value in needed.values()):
+        return None
+    for flag, value in needed.items():
+        if value is None:
+            hint = "To start a worker by hand: --rank N --world-size N --master HOST:PORT"
+            raise ConfigError(f"{flag} is required", hint)
+    rank, size, port = (int(value or 0) for value in needed.values())
+    check(Port, port, "--master")
+    if rank >= size:
+        raise ConfigError(f"--rank {rank} is not in a world of {size}", f"Ranks go from 0 to {size - 1}.")
+    return GivenAddress(rank, size, host, port)
+
+
+def take_gpu(number: int | None) -> None:
+    """Let this process see only the GPU of --gpu; call it after `set_threads`, because it loads torch."""
+    if number is None:
+        return
+    before = os.environ.get("CUDA_VISIBLE_DEVICES")
+    os.environ["CUDA_VISIBLE_DEVICES"] = str(number)
+
+    import torch
+
+    if not torch.cuda.device_count():
+        del os.environ["CUDA_VISIBLE_DEVICES"]
+        os.environ.update({} if before is None else {"CUDA_VISIBLE_DEVICES": before})
+        raise ConfigError(
+            f"--gpu {number}: torch sees no such GPU on this machine",
+            "GPUs are numbered from 0; `shoal doctor` shows them. Without --gpu the run chooses a device itself.",
+        )
+
+
+def set_threads(place: GivenAddress | None, threads: int | None) -> None:
+    """Set OMP_NUM_THREADS: some libraries read it once, when they are loaded. Has no effect once torch is loaded.
+
+    If the user asks for no number and all workers are on this machine, each gets its part of the cores: two workers
+    with a thread per core each are many times slower.
+    """
+    if "torch" in sys.modules:
+        return
+    if threads:
+        os.environ["OMP_NUM_THREADS"] = str(threads)
+    elif place is not None:
+        # Here, because they import the checks of all settings, which `shoal --help` does not need.
+        from shoal.config.checks import is_loopback
+        from shoal.launch.cores import threads_per_worker
+
+        if is_loopback(place.host):
+            os.environ.setdefault("OMP_NUM_THREADS", str(threads_per_worker(place.size)))
 
 
 def run(given: Given[TrainFlags]) -> int:
@@ -34,7 +145,7 @@ def run(given: Given[TrainFlags]) -> int:
     elif given.flags.json:
         text.show(result.to_json())
     if result.status == "interrupted":
-        from shoal.config.custom import named_code
+        from shoal.config.schema import named_code
         from shoal.events.folder import resume_command
 
         command = resume_command(result.run, bool(named_code(config)))
@@ -44,7 +155,7 @@ def run(given: Given[TrainFlags]) -> int:
 
 
 def _config(given: Given[TrainFlags]) -> "RunConfig":
-    from shoal.api.resume import resumed_config
+    from shoal.api.settings import resumed_config
     from shoal.config.read import read, read_flags
 
     flags, folder = given.flags, given.flags.resume
@@ -64,7 +175,7 @@ def _only_show(given: Given[TrainFlags]) -> int:
 
         text.show(to_toml(config).rstrip())
     if given.flags.dry_run:
-        from shoal.api.dry_run import dry_run
+        from shoal.api.train import dry_run
 
         place_of(given.flags)
         take_gpu(given.flags.gpu)
@@ -83,11 +194,10 @@ def _train(given: Given[TrainFlags]) -> "tuple[RunConfig, Result]":
         config, why = budgeted(config, is_one_worker=place is not None)
         text.warn(why)
 
-    from shoal.api.callbacks import WithCallbacks
+    from shoal.api.callbacks import WithCallbacks, loggers_of
     from shoal.api.display import display_for
-    from shoal.api.loggers import loggers_of
     from shoal.comm.join import WorkerAddress, place_from_environment
-    from shoal.config.custom import named_code
+    from shoal.config.schema import named_code
     from shoal.events.folder import RunFolder, resume_command
     from shoal.launch.run import launch_run
 

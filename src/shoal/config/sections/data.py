@@ -1,10 +1,10 @@
-"""Settings of the data sets."""
+"""Settings of the data sets, and of the partitions: which worker trains on which samples."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from shoal.config.kinds import AtLeast, Checked
-from shoal.config.sections.values import Count, Custom, Fraction
+from shoal.config.sections.values import Count, Custom, Fraction, PositiveFloat
 
 
 @dataclass(frozen=True)
@@ -19,42 +19,37 @@ class DigitsConfig(Checked):
 
 
 @dataclass(frozen=True)
-class MnistConfig(Checked):
+class _Fetched(Checked):
+    """The settings of the data sets whose files `shoal data fetch` brings."""
+
+    name: str = ""
+    dir: str = ""
+    """Folder with the files; otherwise $SHOAL_DATA, then the user's cache."""
+    samples: Annotated[int, AtLeast(10)] | None = None
+    """Train on this many samples, with the labels in the same proportions; none: on all."""
+    validation: Fraction = 0.0
+    """Fraction of the training set to hold out, stratified by label: tune on it, not on the test set."""
+
+
+@dataclass(frozen=True)
+class MnistConfig(_Fetched):
     """60,000 training and 10,000 test images of handwritten digits, 28×28, grey."""
 
     name: Literal["mnist"] = "mnist"
-    dir: str = ""
-    """Folder with the files; otherwise $SHOAL_DATA, then the user's cache."""
-    samples: Annotated[int, AtLeast(10)] | None = None
-    """Train on this many samples, with the labels in the same proportions; none: on all."""
-    validation: Fraction = 0.0
-    """Fraction of the training set to hold out, stratified by label: tune on it, not on the test set."""
 
 
 @dataclass(frozen=True)
-class FashionMnistConfig(Checked):
+class FashionMnistConfig(_Fetched):
     """60,000 training and 10,000 test images of clothes, 28×28, grey."""
 
     name: Literal["fashion-mnist"] = "fashion-mnist"
-    dir: str = ""
-    """Folder with the files; otherwise $SHOAL_DATA, then the user's cache."""
-    samples: Annotated[int, AtLeast(10)] | None = None
-    """Train on this many samples, with the labels in the same proportions; none: on all."""
-    validation: Fraction = 0.0
-    """Fraction of the training set to hold out, stratified by label: tune on it, not on the test set."""
 
 
 @dataclass(frozen=True)
-class Cifar10Config(Checked):
+class Cifar10Config(_Fetched):
     """50,000 training and 10,000 test photographs in ten classes, 32×32, colour."""
 
     name: Literal["cifar10"] = "cifar10"
-    dir: str = ""
-    """Folder with the files; otherwise $SHOAL_DATA, then the user's cache."""
-    samples: Annotated[int, AtLeast(10)] | None = None
-    """Train on this many samples, with the labels in the same proportions; none: on all."""
-    validation: Fraction = 0.0
-    """Fraction of the training set to hold out, stratified by label: tune on it, not on the test set."""
     augment: bool = True
     """Shift training images by up to four pixels and mirror them, at random for each batch."""
 
@@ -85,3 +80,86 @@ class SyntheticConfig(Checked):
 
 BuiltInDataConfig = DigitsConfig | MnistConfig | FashionMnistConfig | Cifar10Config | SyntheticConfig
 DataConfig = BuiltInDataConfig | Custom
+
+
+@dataclass(frozen=True)
+class GlobalConfig(Checked):
+    """No fixed owner: each batch is split among the workers. Equals training on one machine."""
+
+    name: Literal["global"] = "global"
+
+
+@dataclass(frozen=True)
+class SamplingConfig(Checked):
+    """No fixed owner: each worker draws from all samples with replacement, so an epoch misses some."""
+
+    name: Literal["sampling"] = "sampling"
+
+
+@dataclass(frozen=True)
+class RandomConfig(Checked):
+    """Each worker owns a random part for the whole run."""
+
+    name: Literal["random"] = "random"
+
+
+@dataclass(frozen=True)
+class ContiguousConfig(Checked):
+    """Each worker owns a contiguous range of the data set."""
+
+    name: Literal["contiguous"] = "contiguous"
+
+
+@dataclass(frozen=True)
+class HashConfig(Checked):
+    """A hash of a sample's index selects its owner, which stays the same when the data set grows."""
+
+    name: Literal["hash"] = "hash"
+
+
+@dataclass(frozen=True)
+class StratifiedConfig(Checked):
+    """Each worker owns a random part with the labels in the same proportions."""
+
+    name: Literal["stratified"] = "stratified"
+
+
+@dataclass(frozen=True)
+class LabelConfig(Checked):
+    """Each worker owns some of the labels; no other worker has them unless labels_per_worker is set."""
+
+    name: Literal["label"] = "label"
+    labels_per_worker: Count | None = None
+    """Labels per worker, which workers may share; none: each label has one owner."""
+
+
+@dataclass(frozen=True)
+class DirichletConfig(Checked):
+    """The workers' shares of each label are drawn from a Dirichlet distribution."""
+
+    name: Literal["dirichlet"] = "dirichlet"
+    alpha: PositiveFloat = 0.5
+    """Concentration α. Small: each worker has few labels; large: all have the same proportions."""
+
+
+@dataclass(frozen=True)
+class SpeedConfig(Checked):
+    """Each worker owns a random part, in proportion to its speed."""
+
+    name: Literal["speed"] = "speed"
+    speeds: tuple[PositiveFloat, ...] = ()
+    """The speed of each worker, in any unit."""
+
+
+PartitionConfig = (
+    GlobalConfig
+    | SamplingConfig
+    | RandomConfig
+    | ContiguousConfig
+    | HashConfig
+    | StratifiedConfig
+    | LabelConfig
+    | DirichletConfig
+    | SpeedConfig
+    | Custom
+)

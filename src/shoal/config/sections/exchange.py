@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
+from shoal.config.custom import like
 from shoal.config.kinds import AtLeast, Checked, by_name, in_short
 from shoal.config.sections.compression import CompressedConfig
 from shoal.config.sections.values import Custom
-from shoal.config.trust import like
 from shoal.errors import ConfigError, unknown
 
 

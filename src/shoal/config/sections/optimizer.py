@@ -45,10 +45,10 @@ class SgdConfig(Checked):
 
 
 @dataclass(frozen=True)
-class AdamConfig(Checked):
-    """Steps scaled by running estimates of the gradient's first and second moment."""
+class _Adaptive(Checked):
+    """The settings that adam and adamw share."""
 
-    name: Literal["adam"] = "adam"
+    name: str = ""
     lr: PositiveFloat = 1e-3
     """Learning rate η."""
     beta1: Fraction = 0.9
@@ -58,28 +58,26 @@ class AdamConfig(Checked):
     eps: PositiveFloat = 1e-8
     """ε, added to the denominator."""
     weight_decay: NonNegative = 0.0
-    """Weight decay λ: adds λ·θ to the gradient."""
     fast: bool = True
     """Update with torch's fused kernels; false: with the readable step that defines the result."""
 
 
 @dataclass(frozen=True)
-class AdamWConfig(Checked):
+class AdamConfig(_Adaptive):
+    """Steps scaled by running estimates of the gradient's first and second moment."""
+
+    name: Literal["adam"] = "adam"
+    weight_decay: NonNegative = 0.0
+    """Weight decay λ: adds λ·θ to the gradient."""
+
+
+@dataclass(frozen=True)
+class AdamWConfig(_Adaptive):
     """Adam with decoupled weight decay: it shrinks the weights directly, not through the gradient."""
 
     name: Literal["adamw"] = "adamw"
-    lr: PositiveFloat = 1e-3
-    """Learning rate η."""
-    beta1: Fraction = 0.9
-    """Decay rate of the first moment."""
-    beta2: Fraction = 0.999
-    """Decay rate of the second moment."""
-    eps: PositiveFloat = 1e-8
-    """ε, added to the denominator."""
     weight_decay: NonNegative = 0.01
     """Weight decay λ: every step multiplies the weights by 1 − η·λ."""
-    fast: bool = True
-    """Update with torch's fused kernels; false: with the readable step that defines the result."""
 
 
 OptimizerConfig = GdConfig | SgdConfig | AdamConfig | AdamWConfig | Custom

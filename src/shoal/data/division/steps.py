@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from shoal.config.kinds import options_of
-from shoal.config.sections.partition import GlobalConfig, PartitionConfig, SamplingConfig
+from shoal.config.sections.data import GlobalConfig, PartitionConfig, SamplingConfig
 from shoal.config.sections.values import Custom
 from shoal.data.division.order import (
     epoch_order,
@@ -209,7 +209,7 @@ def build_division(
 ) -> Division:
     """The division of a configuration; `labels` are required for partitions that depend on labels.
 
-    >>> from shoal.config.sections.partition import DirichletConfig
+    >>> from shoal.config.sections.data import DirichletConfig
     >>> division = build_division(DirichletConfig(alpha=1.0), 100, size=2, seed=0, labels=torch.arange(100) % 5)
     >>> division.counts(0, 10)
     (5, 5)

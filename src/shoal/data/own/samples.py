@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
-from shoal.config.checks.resources import memory_bytes
+from shoal.config.checks import memory_bytes
 from shoal.data.dataset import Split
 from shoal.errors import DataError
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from shoal import data, models
-from shoal.config.plain import to_plain
 from shoal.config.schema import RunConfig
+from shoal.config.write import to_plain
 from shoal.labs.lab1.experiment import train
 from shoal.labs.lab1.noise import Noise, noise_of
 from shoal.labs.lab1.pace import StepTimes, samples_of, step_times

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from shoal import data, models, optim
-from shoal.config.plain import from_plain, to_plain
 from shoal.config.schema import RunConfig
+from shoal.config.write import from_plain, to_plain
 from shoal.data.dataset import DataSet
 from shoal.data.division.order import epoch_order
 from shoal.labs.lab1.plan import BATCH_SIZE, Name

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from shoal import data, models, optim
-from shoal.config.plain import from_plain
+from shoal.config.write import from_plain
 from shoal.data.division.order import epoch_order
 from shoal.labs.lab1.plan import BATCH_SIZE
 

@@ -18,12 +18,10 @@ from typing import Literal
 import torch
 
 from shoal.config.schema import RunConfig
-from shoal.config.sections.data import DataConfig, DigitsConfig
-from shoal.config.sections.launch import LaunchConfig
-from shoal.config.sections.model import LenetConfig, ModelConfig
-from shoal.config.sections.optimizer import AdamConfig, OptimizerConfig, SgdConfig
-from shoal.config.sections.partition import (
+from shoal.config.sections.data import (
     ContiguousConfig,
+    DataConfig,
+    DigitsConfig,
     DirichletConfig,
     GlobalConfig,
     HashConfig,
@@ -34,6 +32,9 @@ from shoal.config.sections.partition import (
     SpeedConfig,
     StratifiedConfig,
 )
+from shoal.config.sections.launch import LaunchConfig
+from shoal.config.sections.model import LenetConfig, ModelConfig
+from shoal.config.sections.optimizer import AdamConfig, OptimizerConfig, SgdConfig
 from shoal.config.sections.train import TrainConfig
 from shoal.errors import ConfigError
 from shoal.labs.plans import in_parts, seeds_from

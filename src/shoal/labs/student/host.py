@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from shoal.config.plain import from_plain, to_plain
 from shoal.config.schema import RunConfig
+from shoal.config.write import from_plain, to_plain
 from shoal.errors import ConfigError, DivergedError
 from shoal.events.folder import RunFolder
 from shoal.labs.check.alone import called

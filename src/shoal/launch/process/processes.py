@@ -20,7 +20,7 @@ from typing import IO, Any, TypeVar, final
 from shoal.comm.liveness.watch import ProcessWatch
 from shoal.comm.rendezvous.secret import inheritable, new_secret, without_secret
 from shoal.comm.rendezvous.store import listen, serve
-from shoal.config.checks.resources import check_memory
+from shoal.config.checks import check_memory
 from shoal.launch.cores import threads_per_worker
 from shoal.launch.handle import WorkerHandle, end_all
 from shoal.launch.process.child import ChildProcess, start_program

@@ -15,8 +15,8 @@ from shoal.comm.assigned_group import Assignment, assigned
 from shoal.comm.group import BUSY_S, Group
 from shoal.comm.liveness.judge import VARIABLE
 from shoal.config.custom import no_exit
-from shoal.config.plain import from_plain
 from shoal.config.schema import RunConfig
+from shoal.config.write import from_plain
 from shoal.errors import ShoalError
 from shoal.events.folder import RunFolder
 from shoal.launch.one_worker import joined_group

@@ -8,9 +8,9 @@ from typing import Any
 from torch import nn
 
 from shoal import models
+from shoal.config.custom import from_file, trusted
 from shoal.config.read import from_tree
 from shoal.config.schema import RunConfig
-from shoal.config.trust import from_file, trusted
 from shoal.config.write import flat
 from shoal.errors import CheckpointError, ShoalError
 from shoal.files import read_text

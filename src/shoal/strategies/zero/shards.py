@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from shoal.comm.group import Group
-from shoal.config.checks.resources import memory_bytes
+from shoal.config.checks import memory_bytes
 from shoal.errors import ConfigError
 from shoal.strategies.buckets.plan import MIB
 from shoal.strategies.buckets.unused import Unused, present_somewhere, refuse_dropped, refuse_unused

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from shoal.config.checks.resources import GIB
+from shoal.config.checks import GIB
 from shoal.errors import ConfigError
 from shoal.strategies.buckets.plan import Kind
 from shoal.strategies.norms import CHUNK, num_chunks

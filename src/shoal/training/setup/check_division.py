@@ -2,7 +2,7 @@
 
 from shoal import models
 from shoal.comm.threads.group import ThreadGroup
-from shoal.config.checks.resources import input_shape
+from shoal.config.checks import input_shape
 from shoal.config.schema import RunConfig
 from shoal.config.sections.data import BuiltInDataConfig, SyntheticConfig
 from shoal.config.sections.values import Custom

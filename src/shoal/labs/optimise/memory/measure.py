@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shoal.config.plain import to_plain
+from shoal.config.write import to_plain
 from shoal.events.folder import write_whole
 from shoal.labs.optimise.memory.plan import Plan
 from shoal.labs.optimise.pareto import pareto_front

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from shoal.config.plain import to_plain
+from shoal.config.write import to_plain
 from shoal.errors import ConfigError, DivergedError
 from shoal.labs.lab1.lab import LAB as LAB1
 from shoal.labs.lab1.lab import Lab1Settings

@@ -5,7 +5,7 @@ The loop, the averaging of gradients and the data are Shoal's, so only the divis
 
 from collections.abc import Mapping, Sequence
 
-from shoal.config.plain import to_plain
+from shoal.config.write import to_plain
 from shoal.data.division.coverage import expected_coverage_of_sampling
 from shoal.data.division.samplers import RandomSampler
 from shoal.data.load import load

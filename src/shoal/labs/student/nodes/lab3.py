@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shoal.config.plain import from_plain
+from shoal.config.write import from_plain
 from shoal.labs.check.student import with_method, written
 from shoal.labs.lab3.own_loop import Way, train_way
 

@@ -1,1 +1,0 @@
-"""`shoal bench`: measurements that a user can repeat."""

@@ -1,1 +1,0 @@
-"""Checks of settings against each other and against this machine, before anything starts."""

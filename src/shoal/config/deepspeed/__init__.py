@@ -1,1 +1,0 @@
-"""Settings of DeepSpeed, translated into a recipe: `shoal config from-deepspeed`."""
