@@ -11,7 +11,7 @@ from typing import Any
 from shoal import __version__
 from shoal.cli import text
 from shoal.cli.command import Command, CommandGroup
-from shoal.cli.entry import ending_while_torch_loads, exit_code_of
+from shoal.cli.interrupts import ending_while_torch_loads, exit_code_of
 from shoal.errors import ConfigError, ShoalError, sys_exit_error, unknown
 from shoal.launch.process.template import keeping_templates
 

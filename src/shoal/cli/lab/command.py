@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from shoal.cli import text
 from shoal.cli.command import Command, CommandGroup, Given
-from shoal.cli.entry import exit_code_of
+from shoal.cli.interrupts import exit_code_of
 from shoal.cli.lab.check import CHECK
 from shoal.config.flags import Flags
 from shoal.config.kinds import AtLeast, Matching

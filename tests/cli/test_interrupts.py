@@ -16,7 +16,7 @@ except BaseException:
 PROGRAM = """
 import sys
 sys.path.insert(0, {folder!r})
-from shoal.cli.entry import ending_while_torch_loads
+from shoal.cli.interrupts import ending_while_torch_loads
 try:
     with ending_while_torch_loads():
         import {module}
