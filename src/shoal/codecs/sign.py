@@ -8,9 +8,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from shoal.codecs.bits import pack, packed_bytes, unpack
-from shoal.codecs.chunks import chunks
 from shoal.codecs.codec import Field, Form, Payload, Scaled
+from shoal.codecs.rounding import chunks, pack, packed_bytes, unpack
 
 
 @dataclass(frozen=True)

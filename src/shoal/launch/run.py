@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from shoal.comm.join import WorkerAddress, place_from_environment
-from shoal.comm.liveness.judge import TRAIN_LIMIT_S
+from shoal.comm.liveness.limits import TRAIN_LIMIT_S
 from shoal.config.checks.resources import check_resources
 from shoal.config.checks.world import LOOPBACK, check_world
 from shoal.config.custom import no_exit

@@ -1,8 +1,7 @@
 """Links between workers: `shaped(group, links)` is a group whose `send` and `recv` take as long as the links say.
 
 Every collective on it is made of those messages (`by_messages.py`; sums around a ring), so the effect of a slow link on
-a collective is measured and not computed by a formula. `courier.py` says how a message is delayed, `wire.py` for how
-long.
+a collective is measured and not computed by a formula. `courier.py` says how a message is delayed, and for how long.
 
 Collectives of a group run in order in a thread of their own: they go on while the caller computes, as they would over
 a network. Before each, the members compare their signatures, which are not delayed.
@@ -16,21 +15,109 @@ from typing import final
 import torch
 from torch import Tensor
 
+from shoal.comm.algorithms import flat, write_back
 from shoal.comm.blocking import BlockingCall, BlockingThread
-from shoal.comm.flat import flat, write_back
 from shoal.comm.group import ANYONE, Group
 from shoal.comm.links import by_messages
-from shoal.comm.links.courier import Clock, Courier, Sleep
-from shoal.comm.links.lane import Lane, Receiving, ReceivingFromAnyone, Sending
+from shoal.comm.links.courier import POLL_S, Clock, Courier, ParcelSlot, Serialised, Sleep, Wire
 from shoal.comm.links.measure import link_between
-from shoal.comm.links.serialised import Serialised
-from shoal.comm.links.wire import Wire
+from shoal.comm.liveness.limits import LOOK_EVERY_S
 from shoal.comm.rendezvous.meet import Card
-from shoal.comm.signature import FILLS_WHOLE, Signature, check_open, mismatch
+from shoal.comm.signature import FILLS_WHOLE, Signature, check_open, mismatch, signature_of
 from shoal.config.conditions import Link
 from shoal.errors import ConfigError
 
-LOOK_EVERY_S = 0.1
+
+@final
+class Sending:
+    """A message on the wire: over when its last byte has left."""
+
+    def __init__(self, courier: Courier, gone_ns: int) -> None:
+        self._courier, self._gone_ns = courier, gone_ns
+
+    def wait(self) -> None:
+        """Wait until the wire has taken all of it."""
+        self._courier.sleep_until(self._gone_ns)
+
+    def done(self) -> bool:
+        """Whether it has taken all of it."""
+        return self._courier.is_past(self._gone_ns)
+
+
+@final
+class Receiving:
+    """A message that is to come: over when its last byte has arrived."""
+
+    def __init__(
+        self, courier: Courier, slot: ParcelSlot, tensor: Tensor, expected: Signature, source: int
+    ) -> None:
+        self._courier, self._slot, self._tensor, self._expected = courier, slot, tensor, expected
+        self.source = source
+        self._over = False
+
+    def wait(self) -> None:
+        """Wait until it has come and is due, then copy it to its tensor."""
+        if self._over:
+            return
+        parcel = self._courier.wait(self._slot)
+        self._courier.sleep_until(parcel.due_ns)
+        self._courier.put(parcel, self._slot.sender, self._tensor, self._expected)
+        self._over = True
+
+    def done(self) -> bool:
+        """Whether it is there; asking receives it."""
+        if not self._over and self._courier.is_here(self._slot):
+            self.wait()
+        return self._over
+
+
+@final
+class ReceivingFromAnyone:
+    """A message that is to come from any member of a lane: over when the last byte of one has arrived."""
+
+    def __init__(
+        self, courier: Courier, lane: int, ranks: Sequence[int], tensor: Tensor, call: Signature
+    ) -> None:
+        self._courier, self._lane, self._ranks = courier, lane, ranks
+        self._tensor, self._call = tensor, call
+        self.source = ANYONE
+
+    def wait(self) -> None:
+        """Wait for a message; raise when a member fails meanwhile, or when all have left."""
+        while not self.done():
+            self._courier.sleep(POLL_S)
+
+    def done(self) -> bool:
+        """Whether a message has come; asking receives it."""
+        if self.source == ANYONE:
+            found = self._courier.take_any(self._lane, self._ranks)
+            if found is not None:
+                sender, parcel = found
+                self._courier.put(parcel, sender, self._tensor, self._call)
+                self.source = self._ranks.index(sender)
+        return self.source != ANYONE
+
+
+@final
+class Lane:
+    """One lane among some of the courier's members: the messenger that algorithms get."""
+
+    def __init__(self, courier: Courier, number: int, ranks: Sequence[int]) -> None:
+        self._courier, self._number = courier, number
+        self._ranks = list(ranks)
+        self.rank, self.size = self._ranks.index(courier.group.rank), len(ranks)
+
+    def send(self, tensor: Tensor, to: int) -> Sending:
+        """Send to one member: the tensor is copied at once, and the wait is for the wire."""
+        return Sending(self._courier, self._courier.send(self._number, tensor, self._ranks[to]))
+
+    def recv(self, tensor: Tensor, sender: int) -> Receiving | ReceivingFromAnyone:
+        """Receive from one member what it sent, or one message from anyone."""
+        call = signature_of("message", self.size, tensor)
+        if sender == ANYONE:
+            return ReceivingFromAnyone(self._courier, self._number, self._ranks, tensor, call)
+        slot = self._courier.ask(self._number, self._ranks[sender])
+        return Receiving(self._courier, slot, tensor, call, sender)
 
 
 def shaped(
@@ -133,11 +220,8 @@ class Shaped(Group):
 
     def _carry_out(self, call: Signature, piece: Tensor, whole: Tensor | None) -> None:
         flat_piece, flat_whole = flat(piece), None if whole is None else flat(whole)
-        if call.operation == "all_reduce":
-            by_messages.all_reduce(self._data, call, flat_piece)
-        else:
-            rows = flat_piece if flat_whole is None else flat_whole.view(self.size, call.numel)
-            by_messages.COLLECTIVES[call.operation](self._data, call, flat_piece, rows)
+        rows = flat_piece if flat_whole is None else flat_whole.view(self.size, call.numel)
+        by_messages.COLLECTIVES[call.operation](self._data, call, flat_piece, rows)
         if call.operation not in FILLS_WHOLE:
             write_back(piece, flat_piece)
         elif whole is not None and flat_whole is not None:
@@ -173,8 +257,6 @@ class Shaped(Group):
     def issue_recv(self, call: Signature, tensor: Tensor, sender: int) -> Receiving | ReceivingFromAnyone:
         """Receive a message."""
         self._begin("recv")
-        if sender == ANYONE:
-            return self._messages.recv_from_anyone(tensor)
         return self._messages.recv(tensor, sender)
 
     # Groups within the group.

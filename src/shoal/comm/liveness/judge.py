@@ -23,49 +23,26 @@ a user's program, as torch's is, and shorter in `shoal train`, which announces i
 `limit_of` says where it can be set.
 """
 
-import math
-import os
 import time
 import warnings
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from typing import Annotated, NamedTuple, TypeVar, final
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from typing import NamedTuple, TypeVar, final
 
-from shoal.config.arguments import check_argument
-from shoal.config.kinds import AtLeast, AtMost
-from shoal.errors import ConfigError, GroupError, MemberError, MismatchError, member_error
-from shoal.printable import shortened
+from shoal.comm.liveness.limits import SETTINGS
+from shoal.errors import GroupError, MemberError, MismatchError, member_error
 
 Member = TypeVar("Member", bound=Hashable)
 
-NO_PROGRESS_LIMIT_S = 1800.0
-"""How long a member of a user's program may show no progress before the others give it up: torch's own default."""
-TRAIN_LIMIT_S = 60.0
-"""The same in `shoal train`, beyond the work that a worker announces."""
-VARIABLE = "SHOAL_TIMEOUT_S"
-SETTINGS = (
-    f"Set another limit with {VARIABLE}, join(limit_s=…), `shoal launch --timeout` or "
-    "`shoal train --launch.timeout`."
-)
 STOP_GRACE_S = 10.0
 """How long a member may be stopped (SIGSTOP) before the others give it up."""
 WARN_AFTER_S = 10.0
 """How long a member may show no progress before the others warn of it, and show its stack."""
-BUSY_S = 300.0
-"""What a member announces before it reads data, saves or evaluates: `beat(BUSY_S)`."""
 SLOW_LINE_EVERY_S = 60.0
 """Seconds between two warnings of slow members."""
 SLOW_AFTER_S = 2.0
 """How long a member may keep others waiting before they warn of it."""
 SIGN_OF_WAIT_S = 5.0
 """How long it counts that a member has reported that it waits. It reports that again ten times a second."""
-
-MOST_S = 86400.0 * 365
-"""The longest limit: more overflows the clocks of the libraries below."""
-
-_Announced = Annotated[float, AtLeast(0.0), AtMost(MOST_S)]
-
-PAUSED_S = 1.0
-"""A gap this long between two checks means that this process was paused or busy: the wait counts from anew."""
 
 DEATH_GRACE_S = 0.08
 LEAVE_GRACE_S = 1.0
@@ -77,37 +54,6 @@ STORE_ANSWERS_S = 60.0
 
 BROKEN_FOR_S = 1.0
 """How long to look for the member that broke a connection or took the store with it."""
-
-
-def limit_of(
-    given_s: float | None, default_s: float = NO_PROGRESS_LIMIT_S, environment: Mapping[str, str] = os.environ
-) -> float:
-    """The limit for a silent member: as given, else the variable SHOAL_TIMEOUT_S, else the default.
-
-    >>> limit_of(5.0), limit_of(None, environment={"SHOAL_TIMEOUT_S": "90"}), limit_of(None, environment={})
-    (5.0, 90.0, 1800.0)
-    """
-    if given_s is not None:
-        return given_s
-    text = environment.get(VARIABLE, "")
-    if not text:
-        return default_s
-    try:
-        limit_s = float(text) if text.isascii() else math.nan
-    except ValueError:
-        limit_s = math.nan
-    if not 0 < limit_s <= MOST_S:
-        raise ConfigError(
-            f"{VARIABLE}: expected seconds > 0 and <= {MOST_S:g}, got '{shortened(text)}'",
-            f"Unset it for the default, {default_s:g} s.",
-        )
-    return limit_s
-
-
-def check_busy(busy_s: float) -> None:
-    """Refuse an announced time that is no time; `beat` calls it."""
-    if not (isinstance(busy_s, float) and busy_s == 0.0):  # pyright: ignore[reportUnnecessaryIsInstance]
-        check_argument(_Announced, busy_s, "beat", "busy_s")
 
 
 class SlowMemberWarning(UserWarning):

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
-from shoal.comm.liveness import judge, stacks
+from shoal.comm.liveness import judge
 from shoal.comm.liveness.judge import (
     BROKEN_FOR_S,
     SIGN_OF_WAIT_S,
@@ -20,7 +20,7 @@ from shoal.comm.liveness.judge import (
     cause_of,
     to_blame,
 )
-from shoal.comm.liveness.watch import ProcessWatch
+from shoal.comm.liveness.watch import ProcessWatch, stack_of
 from shoal.comm.over_torch.headers import NO_RANK
 from shoal.comm.over_torch.signs import SignsOfLife
 from shoal.comm.rendezvous.meet import Card
@@ -241,9 +241,7 @@ class Presence:
             silent_s=self._idle(rank, idle),
             waits_for=cause_of(rank, self._rank, self._waits_for),
             starved_s=self._watch.starved_s(card.pid, idle) if near else 0.0,
-            stack=lambda: stacks.ask(
-                card.pid, stored_number(self._store.read(f"stack/{rank}", rank) or "-1")
-            ),
+            stack=lambda: stack_of(card.pid, stored_number(self._store.read(f"stack/{rank}", rank) or "-1")),
         )
 
     def _is_dead(self, rank: int) -> bool:

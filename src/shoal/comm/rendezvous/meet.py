@@ -16,7 +16,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, final
 
-from shoal.comm.liveness.judge import NO_PROGRESS_LIMIT_S, WARN_AFTER_S, SlowMemberWarning, speaks
+from shoal.comm.liveness.judge import WARN_AFTER_S, SlowMemberWarning, speaks
+from shoal.comm.liveness.limits import NO_PROGRESS_LIMIT_S
 from shoal.comm.rendezvous import secret
 from shoal.comm.rendezvous.store import SETTINGS, parsed, stored
 from shoal.comm.rendezvous.tagged_store import MOST_CHARACTERS, TaggedStore, tagged

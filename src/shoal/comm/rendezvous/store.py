@@ -18,7 +18,8 @@ from typing import Any, TypeVar, final
 import torch.distributed as dist
 
 from shoal.comm.blocking import BlockingCall, BlockingThread
-from shoal.comm.liveness.judge import VARIABLE, WARN_AFTER_S, SlowMemberWarning
+from shoal.comm.liveness.judge import WARN_AFTER_S, SlowMemberWarning
+from shoal.comm.liveness.limits import VARIABLE
 from shoal.errors import JoinError, JoinTimeoutError
 from shoal.printable import shortened
 

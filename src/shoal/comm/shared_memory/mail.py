@@ -13,9 +13,7 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
-from shoal.comm.shared_memory.arena import Arena
-from shoal.comm.shared_memory.board import BOX_BYTES, LINE, NUM_BOXES, ArenaLayout
-from shoal.comm.shared_memory.fences import find_fence
+from shoal.comm.shared_memory.arena import BOX_BYTES, LINE, NUM_BOXES, Arena, ArenaLayout, find_fence
 from shoal.comm.shared_memory.progress import Pending, ProgressEngine, Roster
 from shoal.comm.signature import Signature, decode, encode, message_mismatch
 

@@ -12,22 +12,78 @@ not, the data goes through the slots block by block.
 
 import time
 from collections import deque
+from collections.abc import Sequence
 from typing import final
 
 from torch import Tensor
 
-from shoal.comm.flat import flat, write_back
+from shoal.comm.algorithms import flat, write_back
 from shoal.comm.group import Finished, Work
-from shoal.comm.shared_memory.arena import Arena
-from shoal.comm.shared_memory.board import NUM_SLOTS
-from shoal.comm.shared_memory.collective import Collective, Plan
-from shoal.comm.shared_memory.direct import Places, choose_direct
-from shoal.comm.shared_memory.fences import find_fence
-from shoal.comm.shared_memory.progress import ProgressEngine, Roster
-from shoal.comm.shared_memory.regions import ELSEWHERE, Regions
-from shoal.comm.shared_memory.slots import Slots
-from shoal.comm.signature import Signature, check_open, decode, mismatch
+from shoal.comm.shared_memory.arena import NUM_SLOTS, SLOT_BYTES, Arena, find_fence, no_fence
+from shoal.comm.shared_memory.direct import ELSEWHERE, Direct, Places, Regions, choose_direct
+from shoal.comm.shared_memory.progress import Channel, Pending, ProgressEngine, Roster
+from shoal.comm.shared_memory.staged import STAGED, Slots
+from shoal.comm.signature import FILLS_WHOLE, Signature, check_open, decode, encode, mismatch
 from shoal.errors import GroupError
+
+SMALL_BYTES = 256 * 1024
+"""Up to this many bytes in the slots of all members together a collective is one round."""
+
+
+@final
+class CallPlan:
+    """How a collective of one signature goes: worked out once, because a step repeats its calls."""
+
+    __slots__ = ("block", "call", "code", "fills_whole", "give", "numel", "small", "take")
+
+    def __init__(self, call: Signature, size: int) -> None:
+        way = STAGED[call.operation]
+        self.call, self.code, self.numel = call, encode(call), call.numel
+        self.give, self.take = way.give, way.take
+        self.fills_whole = call.operation in FILLS_WHOLE
+        width = call.dtype.itemsize * (size if way.rows else 1)
+        self.small = call.numel * width * size <= SMALL_BYTES
+        self.block = max(1, call.numel if self.small else SLOT_BYTES // width)
+        """Elements of the piece per round."""
+
+    def table(self, tensor: Tensor) -> Tensor:
+        """A flat whole as a table, one piece in each row."""
+        return tensor.view(-1, self.numel) if self.numel else tensor.view(1, 0)
+
+
+@final
+class Collective(Pending):
+    """One collective: its flat tensors, and `target`, the strided tensor that gets the result of a copy."""
+
+    __slots__ = ("blocks", "direct", "num_rounds", "piece", "plan", "sequence", "target", "whole")
+
+    def __init__(
+        self,
+        progress: ProgressEngine,
+        channel: Channel,
+        plan: CallPlan,
+        piece: Tensor,
+        whole: Tensor | None,
+        target: Tensor | None,
+        sequence: int,
+    ) -> None:
+        super().__init__(progress, channel)
+        self.plan, self.piece, self.whole = plan, piece, whole
+        self.target, self.sequence = target, sequence
+        self.direct: Direct | None = None
+        self.num_rounds = 1
+        """Of a large collective this is known, and set, once all headers have been seen."""
+        self.blocks: Sequence[tuple[Tensor, Tensor | None]] = ()
+        """What of the piece and of the whole goes through the slots in each round."""
+
+    def cut(self) -> None:
+        """Cut the tensors of a large collective into blocks, where they go through slots."""
+        plan, block = self.plan, self.plan.block
+        is_table = plan.call.operation == "all_to_all"
+        pieces = (plan.table(self.piece) if is_table else self.piece).split(block, dim=-1)
+        rows = [None] * len(pieces) if self.whole is None else plan.table(self.whole).split(block, dim=1)
+        self.blocks = list(zip(pieces, rows, strict=True))
+
 
 AHEAD = NUM_SLOTS // 2
 MAX_PLANS = 4096
@@ -49,8 +105,9 @@ class Rounds:
         self._slots = Slots(arena, self.rank, self.size)
         self._words = arena.words
         self._regions = regions
-        self._fence = find_fence()
-        self._plans: dict[Signature, Plan] = {}
+        fence = find_fence()
+        self._fence = None if fence is no_fence else fence
+        self._plans: dict[Signature, CallPlan] = {}
         mine = roster.boards[self.rank]
         self._my_counter = mine.posted
         home = roster.homes[self.rank]
@@ -107,15 +164,15 @@ class Rounds:
             progress.advance()
         return item
 
-    def _make_plan(self, call: Signature) -> Plan:
+    def _make_plan(self, call: Signature) -> CallPlan:
         if len(self._plans) >= MAX_PLANS:
             self._plans.clear()
-        plan = self._plans[call] = Plan(call, self.size)
+        plan = self._plans[call] = CallPlan(call, self.size)
         return plan
 
     # Small collectives: one round.
 
-    def _post_small(self, plan: Plan, piece: Tensor, whole: Tensor | None) -> None:
+    def _post_small(self, plan: CallPlan, piece: Tensor, whole: Tensor | None) -> None:
         slot, words = self._posted % NUM_SLOTS, self._words
         at = self._my_headers[slot]
         words[at] = plan.code
@@ -141,7 +198,7 @@ class Rounds:
         return True
 
     def _take_small(
-        self, plan: Plan, piece: Tensor, whole: Tensor | None, target: Tensor | None, sequence: int
+        self, plan: CallPlan, piece: Tensor, whole: Tensor | None, target: Tensor | None, sequence: int
     ) -> None:
         slot = self._taken % NUM_SLOTS
         if self._fence is not None:
@@ -225,7 +282,7 @@ class Rounds:
         if not self._queue:
             self._progress.remove(self)
 
-    def _compare_headers(self, plan: Plan, sequence: int, slot: int) -> None:
+    def _compare_headers(self, plan: CallPlan, sequence: int, slot: int) -> None:
         words, code, numel = self._words, plan.code, plan.numel
         for _, at in self._headers[slot]:
             if words[at] != code or words[at + 1] != numel:

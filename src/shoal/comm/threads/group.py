@@ -13,8 +13,8 @@ from torch import Tensor
 
 from shoal.comm.assigned_group import Assignment, assigned
 from shoal.comm.group import Finished, Group, Work
-from shoal.comm.liveness.judge import Judge, LastWords, limit_of
-from shoal.comm.liveness.patience import Patience
+from shoal.comm.liveness.judge import Judge, LastWords
+from shoal.comm.liveness.limits import Patience, check_busy, limit_of
 from shoal.comm.signature import Signature, check_open
 from shoal.comm.threads.meetings import Meeting, ThreadMember, World
 
@@ -66,7 +66,7 @@ class ThreadGroup(Group):
 
     def __init__(self, world: World, rank: int) -> None:
         self.rank, self.size = rank, len(world.members)
-        self._world = world
+        self._world, self._member = world, world.members[rank]
         self._sequence = 0
 
     @classmethod
@@ -76,8 +76,9 @@ class ThreadGroup(Group):
         return [cls(world, rank) for rank in range(size)]
 
     def _begin(self, operation: str) -> None:
-        check_open(operation, self.closed)
-        self.beat()
+        if self.rank in self._world.left:
+            check_open(operation, True)
+        self._member.beat()
 
     def issue(self, call: Signature, piece: Tensor, whole: Tensor | None = None) -> Work:
         """Bring the tensors to the next collective; the last to come carries it out."""
@@ -121,7 +122,8 @@ class ThreadGroup(Group):
 
     def beat(self, busy_s: float = 0.0) -> None:
         """Report progress outside of calls, or work that may take `busy_s`."""
-        self._world.members[self.rank].beat(busy_s)
+        check_busy(busy_s)
+        self._member.beat(busy_s)
 
     def check_members(self, label: str, waited_s: float) -> None:
         """Raise when a member will not come."""
@@ -129,9 +131,8 @@ class ThreadGroup(Group):
 
     def fail(self, error: BaseException) -> None:
         """Report to all members, in every group of this thread, that it ends with an error."""
-        member = self._world.members[self.rank]
         with self._world.changed:
-            member.last_words = member.last_words or LastWords.of(error, member.rank)
+            self._member.last_words = self._member.last_words or LastWords.of(error, self._member.rank)
             self._world.changed.notify_all()
 
     @property
@@ -141,7 +142,7 @@ class ThreadGroup(Group):
 
     def close(self) -> None:
         """Leave this group and all groups split off from it."""
-        self._world.leave(self._world.members[self.rank])
+        self._world.leave(self._member)
 
 
 def run_threads(

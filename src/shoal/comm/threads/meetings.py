@@ -4,22 +4,45 @@ The n-th collective of a group is a `Meeting`. Every member leaves its tensors t
 collective out for all, on the tensors themselves: nothing moves twice, and nothing can come in the wrong order.
 """
 
+import gc
+import sys
 import threading
 import time
 import traceback
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from shoal.comm.group import ANYONE
-from shoal.comm.liveness.judge import Facts, Judge, LastWords, cause_of, check_busy, still_waits, to_blame
+from shoal.comm.liveness.judge import Facts, Judge, LastWords, cause_of, still_waits, to_blame
 from shoal.comm.reduction import Op, tree_reduce
 from shoal.comm.signature import Signature, message_mismatch, mismatch
-from shoal.comm.threads.frames import frames_of
+
+
+def frames_of(thread: int | None) -> list[FrameType]:
+    """The frames of a thread, the innermost first; none if it has ended.
+
+    Garbage is not collected meanwhile. In Python 3.11 a collection may begin while an object is made for a frame, and
+    let the thread leave that frame: then the object points to memory that is used otherwise, and the process crashes.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        frame = sys._current_frames().get(thread or 0)  # pyright: ignore[reportPrivateUsage]
+        frames: list[FrameType] = []
+        while frame is not None:
+            frames.append(frame)
+            frame = frame.f_back
+        return frames
+    finally:
+        if was_enabled:
+            gc.enable()
+
 
 LOOK_EVERY_S = 0.05
 
@@ -49,7 +72,6 @@ class ThreadMember:
 
     def beat(self, busy_s: float = 0.0) -> None:
         """Note that the thread makes progress, or will have made some after `busy_s`."""
-        check_busy(busy_s)
         self.alive_ns = time.monotonic_ns() + int(1e9 * busy_s)
         if self.thread is None:
             self.thread = threading.get_ident()
@@ -184,7 +206,7 @@ class World:
             meeting.calls[rank] = call
             meeting.wholes[rank] = whole
             meeting.pieces[rank] = piece
-            last = not meeting.missing()
+            last = len(meeting.calls) == len(self.members)
             if last:
                 del self.meetings[sequence]
         if last:

@@ -10,9 +10,15 @@ import torch
 from torch import Tensor
 
 from shoal.errors import ConfigError
-from shoal.optim.compact.dynamic_code import BLOCK, SIGNED, UNSIGNED, DynamicCode
-from shoal.optim.compact.rounding import round_stochastically, rounding_key
-from shoal.optim.compact.scratch import Scratch
+from shoal.optim.compact.formats import (
+    BLOCK,
+    SIGNED,
+    UNSIGNED,
+    DynamicCode,
+    Scratch,
+    round_stochastically,
+    rounding_key,
+)
 from shoal.optim.elementwise import Elementwise, Group
 
 SMALL = 4096
