@@ -41,7 +41,6 @@ class Half(Linear):
 
     def express(self, x: Tensor, basis: Tensor | None, workers: int) -> Tensor:
         """The rounded elements."""
-        del basis
         flat = x.reshape(-1)
         if self.dtype is torch.float16:
             # A little less than the quotient: rounding must not exceed it.
@@ -51,7 +50,6 @@ class Half(Linear):
 
     def reconstruct(self, coordinates: Tensor, basis: Tensor | None, out: Tensor) -> None:
         """The elements in their own precision."""
-        del basis
         out.copy_(coordinates.view(out.shape))
 
 
@@ -69,7 +67,6 @@ class Blocked(Scaled):
 
     def add(self, payload: Payload, out: Tensor, seed: int) -> None:
         """Add levels times scales."""
-        del seed
         add_blocks(payload, out, self.block, self.bits)
 
 
@@ -92,7 +89,6 @@ class Integer(Blocked):
 
     def encode(self, x: Tensor, seed: int, memory: Tensor | None = None) -> Payload:
         """Scales and integers."""
-        del memory
         return encode_blocks(x, self.block, self.bits, math.inf, seed)
 
 
@@ -124,7 +120,6 @@ class Qsgd(Blocked):
 
     def encode(self, x: Tensor, seed: int, memory: Tensor | None = None) -> Payload:
         """Norms and levels."""
-        del memory
         damping = 1 / (1 + self.variance) if self.is_damped else 1.0
         return encode_blocks(x, self.block, self.bits, 2, seed, damping)
 
@@ -155,7 +150,6 @@ class TernGrad(Scaled):
 
     def encode(self, x: Tensor, seed: int, memory: Tensor | None = None) -> Payload:
         """The scale and the levels."""
-        del memory
         flat = x.view(-1)
         levels = torch.empty(flat.numel(), dtype=level_dtype(bits=2), device=x.device)
         if not flat.numel():
@@ -181,7 +175,6 @@ class TernGrad(Scaled):
 
     def add(self, payload: Payload, out: Tensor, seed: int) -> None:
         """Add levels times the scale."""
-        del seed
         scale, levels = payload
         integers = integers_of(levels, 2, out.numel())
         for start, chunk in chunks(out.view(-1)):

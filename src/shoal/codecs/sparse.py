@@ -1,4 +1,4 @@
-"""Codecs that send a few elements: the largest, those that reach a threshold, or random ones."""
+"""Codecs that send a few elements: the largest, all that reach a threshold, or random ones."""
 
 import math
 from dataclasses import dataclass, replace
@@ -88,13 +88,11 @@ class Sparse(Additive):
 
     def add(self, payload: Payload, out: Tensor, seed: int) -> None:
         """Add the values at their positions."""
-        del seed
         values, positions = payload
         out.view(-1).index_add_(0, positions, values)
 
     def subtract(self, x: Tensor, payload: Payload, seed: int) -> None:
         """Subtract the values at their positions: exactly 0 remains there."""
-        del seed
         values, positions = payload
         x.view(-1).index_add_(0, positions, values, alpha=-1)
 
@@ -112,7 +110,6 @@ class TopK(Sparse):
 
     def encode(self, x: Tensor, seed: int, memory: Tensor | None = None) -> Payload:
         """The largest elements and their positions."""
-        del memory
         flat = x.view(-1)
         positions = largest(flat, count(self.ratio, x.numel()), seed)
         return flat[positions], positions.to(torch.int32)
@@ -141,7 +138,6 @@ class Dgc(TopK):
 
     def new_memory(self, form: Form, seed: int) -> Tensor:
         """The velocity u."""
-        del seed
         return torch.zeros(form.shape, dtype=form.dtype, device=form.device)
 
     def correct(self, gradient: Tensor, memory: Tensor | None, workers: int) -> Tensor:
@@ -155,7 +151,6 @@ class Dgc(TopK):
 
     def remember(self, x: Tensor, payload: Payload, memory: Tensor | None, seed: int) -> Tensor | None:
         """The velocity, 0 where it was sent."""
-        del x, seed
         if memory is not None:
             memory.view(-1)[payload[1].long()] = 0
         return memory
@@ -181,7 +176,6 @@ class Threshold(Sparse):
 
     def encode(self, x: Tensor, seed: int, memory: Tensor | None = None) -> Payload:
         """The elements that reach the threshold, and their positions."""
-        del seed, memory
         return _payload(x.view(-1), self.threshold, count(self.ratio, x.numel()))
 
 
@@ -202,7 +196,6 @@ class AverageThreshold(Sparse):
 
     def new_memory(self, form: Form, seed: int) -> Tensor:
         """No threshold yet: a negative number."""
-        del seed
         return torch.full((1,), -1.0, dtype=form.dtype, device=form.device)
 
     def encode(self, x: Tensor, seed: int, memory: Tensor | None = None) -> Payload:
@@ -212,7 +205,6 @@ class AverageThreshold(Sparse):
 
     def remember(self, x: Tensor, payload: Payload, memory: Tensor | None, seed: int) -> Tensor:
         """The average after this step."""
-        del payload
         return self._average(x, seed, memory)
 
     def _average(self, x: Tensor, seed: int, memory: Tensor | None) -> Tensor:
@@ -267,7 +259,6 @@ class RandomK(Linear):
 
     def basis(self, proposal: Tensor | None, form: Form, seed: int) -> Tensor:
         """The positions, which all workers draw alike."""
-        del proposal
         numel, device = form.numel, form.device
         k = count(self.ratio, numel)
         if k == numel:
@@ -282,7 +273,6 @@ class RandomK(Linear):
 
     def express(self, x: Tensor, basis: Tensor | None, workers: int) -> Tensor:
         """The elements at the positions."""
-        del workers
         values = x.view(-1)[basis]
         return values.mul_(x.numel() / values.numel()) if self.is_scaled and values.numel() else values
 

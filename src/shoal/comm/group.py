@@ -176,7 +176,7 @@ class Group(ABC):
         """Raise when a member will not come, for a wait outside of this group's calls: at an RPC, for example.
 
         Call it about every LOOK_EVERY_S. `label` says what the caller has waited for, `waited_s` how long; 0 if it is
-        at work itself. A member counts as slow or stuck only while it shows no progress: one that is idle, and waits
+        at work itself. A member counts as slow or stuck only while it shows no progress: an idle member, which waits
         for nothing in particular, calls `beat`.
         """
         raise NotImplementedError(f"{self.kind} groups do not watch their members outside of calls")
@@ -185,14 +185,12 @@ class Group(ABC):
         """Go on receiving from `ANYONE` when one of these members dies.
 
         A wait for such a `recv` then raises the `MemberError` of each death once, after that member's last message; the
-        `recv` is still under way, and the caller waits for it again. `without` makes the group of those that are left.
+        `recv` is still under way, and the caller waits for it again. `without` makes the group of all that are left.
         """
-        del ranks
         raise GroupError(f"{self.kind} groups cannot continue without a member that has died", "Use shm.")
 
     def without(self, ranks: Sequence[int]) -> Self:
         """The group of all members but these, which have died; all others call it, and name the same ones."""
-        del ranks
         raise GroupError(f"{self.kind} groups cannot continue without a member that has died", "Use shm.")
 
     # Only a traced group counts.
@@ -306,7 +304,7 @@ class Group(ABC):
         """Receive what `sender` sent: as many elements, of the same dtype.
 
         With `sender=ANYONE` the work receives one message from any member; its `source` is its rank. Messages of one
-        member arrive in the order in which it sent them; those of different members in no guaranteed order. While a
+        member arrive in the order in which it sent them; messages of different members in no guaranteed order. While a
         `recv` from `ANYONE` and one that names a member are under way together, either may get that member's next
         message: wait for one before you start the other where that matters. A `recv` from `ANYONE` raises when a member
         has died or failed, or when all others have left, are stopped or are stuck.
@@ -322,7 +320,6 @@ class Group(ABC):
 
     def serving(self, device: torch.device) -> "Group":
         """The group for tensors on `device`: this one, unless it has another for them. All members call it together."""
-        del device
         return self
 
     @checks_arguments

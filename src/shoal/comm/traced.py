@@ -33,7 +33,7 @@ def _ignore(span: Span) -> None:
 
 
 @final
-class TracedWork:
+class _TracedWork:
     """A work whose call is recorded once it has been waited for."""
 
     __slots__ = ("_group", "_issue", "_over", "_work")
@@ -56,7 +56,6 @@ class TracedWork:
         self._over = False
 
     def wait(self) -> None:
-        """Wait, and record the call."""
         group, issue = self._group, self._issue
         start_ns = group.clock()
         self._work.wait()
@@ -71,21 +70,19 @@ class TracedWork:
             )
 
     def done(self) -> bool:
-        """Whether `wait` would return at once."""
         return self._work.done()
 
 
 @final
-class TracedReceipt:
+class _TracedReceipt:
     """A traced `recv`."""
 
-    def __init__(self, work: TracedWork, receipt: Receipt) -> None:
+    def __init__(self, work: _TracedWork, receipt: Receipt) -> None:
         self.wait, self.done = work.wait, work.done
         self._receipt = receipt
 
     @property
     def source(self) -> int:
-        """The rank that sent the message."""
         return self._receipt.source
 
 
@@ -137,19 +134,21 @@ class Traced(WrappedGroup):
         """Start a collective."""
         sent = sent_elements(call.operation, self.rank, self.size, call.numel, call.root or 0)
         sent_bytes = sent * call.dtype.itemsize
-        return TracedWork(
+        return _TracedWork(
             self, call.operation, sent_bytes, self.clock(), self._group.issue(call, piece, whole)
         )
 
     def issue_send(self, call: Signature, tensor: Tensor, to: int) -> Work:
         """Send to one member."""
-        return TracedWork(self, "send", tensor.nbytes, self.clock(), self._group.issue_send(call, tensor, to))
+        return _TracedWork(
+            self, "send", tensor.nbytes, self.clock(), self._group.issue_send(call, tensor, to)
+        )
 
-    def issue_recv(self, call: Signature, tensor: Tensor, sender: int) -> "TracedReceipt":
+    def issue_recv(self, call: Signature, tensor: Tensor, sender: int) -> "_TracedReceipt":
         """Receive a message."""
         start_ns = self.clock()
         receipt = self._group.issue_recv(call, tensor, sender)
-        return TracedReceipt(TracedWork(self, "recv", tensor.nbytes, start_ns, receipt), receipt)
+        return _TracedReceipt(_TracedWork(self, "recv", tensor.nbytes, start_ns, receipt), receipt)
 
     def around(self, group: Group, ranks: Sequence[int]) -> "Traced":
         """A smaller group, traced under a name that lists its ranks."""

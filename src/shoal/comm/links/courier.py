@@ -57,7 +57,7 @@ class Wire:
         self._free_ns = 0.0
 
     def admit(self, now_ns: int, num_bytes: int) -> Times:
-        """Put a message on the wire, behind those that are still on it."""
+        """Put a message on the wire, behind all that are still on it."""
         # The wire's own time is kept as a float of nanoseconds: rounding would add up over small messages.
         self._free_ns = max(float(now_ns), self._free_ns) + num_bytes * self._ns_per_byte
         gone_ns = round(self._free_ns)
@@ -76,7 +76,7 @@ class Serialised(WrappedGroup):
     def issue_send(self, call: Signature, tensor: Tensor, to: int) -> Work:
         """Send to one member. What does not leave at once leaves while the caller does something else."""
         with self._lock:
-            work = SerialisedWork(self._group.issue_send(call, tensor, to), self._lock)
+            work = _SerialisedWork(self._group.issue_send(call, tensor, to), self._lock)
         if not work.done():
             if self._mover is None:
                 self._mover = BlockingThread("shoal long messages")
@@ -86,7 +86,7 @@ class Serialised(WrappedGroup):
     def issue_recv(self, call: Signature, tensor: Tensor, sender: int) -> Receipt:
         """Receive a message."""
         with self._lock:
-            return SerialisedReceipt(self._group.issue_recv(call, tensor, sender), self._lock)
+            return _SerialisedReceipt(self._group.issue_recv(call, tensor, sender), self._lock)
 
     def around(self, group: Group, ranks: Sequence[int]) -> Self:
         """The same wrapper around a smaller group of these ranks."""
@@ -101,26 +101,25 @@ class Serialised(WrappedGroup):
             super().close()
 
 
-class SerialisedWork:
+class _SerialisedWork:
     """A message that any thread may wait for."""
 
     def __init__(self, work: Work, lock: threading.Lock) -> None:
         self._work, self._lock = work, lock
 
     def wait(self) -> None:
-        """Look until it is over, as the group itself waits; other threads have their turns between two looks."""
+        # Looks until it is over, as the group itself waits; other threads have their turns between two looks.
         started = time.monotonic()
         while not self.done():
             time.sleep(0.0 if time.monotonic() - started < YIELD_S else SLEEP_S)
 
     def done(self) -> bool:
-        """Whether it is over. Asking moves it forward."""
         with self._lock:
             return self._work.done()
 
 
 @final
-class SerialisedReceipt(SerialisedWork):
+class _SerialisedReceipt(_SerialisedWork):
     """A message to come."""
 
     def __init__(self, receipt: Receipt, lock: threading.Lock) -> None:
@@ -129,7 +128,6 @@ class SerialisedReceipt(SerialisedWork):
 
     @property
     def source(self) -> int:
-        """The rank that sent the message."""
         return self._receipt.source
 
 
@@ -255,7 +253,7 @@ class Courier:
     def take_any(self, lane: int, ranks: Sequence[int]) -> tuple[int, Parcel] | None:
         """A parcel of a lane that is due and that no `ask` waits for, with its sender; None while there is none.
 
-        Raises when a sender fails; one that has left counts only when all have.
+        Raises when a sender fails, or when all have left.
         """
         gone: list[MemberError] = []
         others = [rank for rank in ranks if rank != self.group.rank]

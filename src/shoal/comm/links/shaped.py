@@ -29,23 +29,21 @@ from shoal.errors import ConfigError
 
 
 @final
-class Sending:
+class _Sending:
     """A message on the wire: over when its last byte has left."""
 
     def __init__(self, courier: Courier, gone_ns: int) -> None:
         self._courier, self._gone_ns = courier, gone_ns
 
     def wait(self) -> None:
-        """Wait until the wire has taken all of it."""
         self._courier.sleep_until(self._gone_ns)
 
     def done(self) -> bool:
-        """Whether it has taken all of it."""
         return self._courier.is_past(self._gone_ns)
 
 
 @final
-class Receiving:
+class _Receiving:
     """A message that is to come: over when its last byte has arrived."""
 
     def __init__(
@@ -56,7 +54,6 @@ class Receiving:
         self._over = False
 
     def wait(self) -> None:
-        """Wait until it has come and is due, then copy it to its tensor."""
         if self._over:
             return
         parcel = self._courier.wait(self._slot)
@@ -65,14 +62,13 @@ class Receiving:
         self._over = True
 
     def done(self) -> bool:
-        """Whether it is there; asking receives it."""
         if not self._over and self._courier.is_here(self._slot):
             self.wait()
         return self._over
 
 
 @final
-class ReceivingFromAnyone:
+class _ReceivingFromAnyone:
     """A message that is to come from any member of a lane: over when the last byte of one has arrived."""
 
     def __init__(
@@ -83,12 +79,10 @@ class ReceivingFromAnyone:
         self.source = ANYONE
 
     def wait(self) -> None:
-        """Wait for a message; raise when a member fails meanwhile, or when all have left."""
         while not self.done():
             self._courier.sleep(POLL_S)
 
     def done(self) -> bool:
-        """Whether a message has come; asking receives it."""
         if self.source == ANYONE:
             found = self._courier.take_any(self._lane, self._ranks)
             if found is not None:
@@ -99,7 +93,7 @@ class ReceivingFromAnyone:
 
 
 @final
-class Lane:
+class _Lane:
     """One lane among some of the courier's members: the messenger that algorithms get."""
 
     def __init__(self, courier: Courier, number: int, ranks: Sequence[int]) -> None:
@@ -107,17 +101,17 @@ class Lane:
         self._ranks = list(ranks)
         self.rank, self.size = self._ranks.index(courier.group.rank), len(ranks)
 
-    def send(self, tensor: Tensor, to: int) -> Sending:
+    def send(self, tensor: Tensor, to: int) -> _Sending:
         """Send to one member: the tensor is copied at once, and the wait is for the wire."""
-        return Sending(self._courier, self._courier.send(self._number, tensor, self._ranks[to]))
+        return _Sending(self._courier, self._courier.send(self._number, tensor, self._ranks[to]))
 
-    def recv(self, tensor: Tensor, sender: int) -> Receiving | ReceivingFromAnyone:
+    def recv(self, tensor: Tensor, sender: int) -> _Receiving | _ReceivingFromAnyone:
         """Receive from one member what it sent, or one message from anyone."""
         call = signature_of("message", self.size, tensor)
         if sender == ANYONE:
-            return ReceivingFromAnyone(self._courier, self._number, self._ranks, tensor, call)
+            return _ReceivingFromAnyone(self._courier, self._number, self._ranks, tensor, call)
         slot = self._courier.ask(self._number, self._ranks[sender])
-        return Receiving(self._courier, slot, tensor, call, sender)
+        return _Receiving(self._courier, slot, tensor, call, sender)
 
 
 def shaped(
@@ -162,21 +156,19 @@ def _check_one_machine(group: Group) -> None:
 
 
 @final
-class ShapedWork:
+class _ShapedWork:
     """A collective in its group's thread."""
 
     def __init__(self, group: "Shaped", job: BlockingCall) -> None:
         self._group, self._job = group, job
 
     def wait(self) -> None:
-        """Wait until it is over, or raise what ended it or an earlier one."""
         while not self._job.finished.wait(LOOK_EVERY_S):
             self._group.raise_failure()
         if self._job.error is not None:
             raise self._job.error
 
     def done(self) -> bool:
-        """Whether it is over."""
         return self._job.finished.is_set()
 
 
@@ -190,8 +182,8 @@ class Shaped(Group):
         self._courier, self._ranks, self._name = courier, list(ranks), name
         self.kind, self.devices = courier.group.kind, courier.group.devices
         self.rank, self.size = self._ranks.index(courier.group.rank), len(self._ranks)
-        self._messages = Lane(courier, _lane_number(name, "messages"), ranks)
-        self._data = Lane(courier, _lane_number(name, "collectives"), ranks)
+        self._messages = _Lane(courier, _lane_number(name, "messages"), ranks)
+        self._data = _Lane(courier, _lane_number(name, "collectives"), ranks)
         self._calls = _lane_number(name, "calls")
         self._thread: BlockingThread | None = None
         self._failure: Exception | None = None
@@ -200,7 +192,7 @@ class Shaped(Group):
 
     # Collectives: first what is called, then the data.
 
-    def issue(self, call: Signature, piece: Tensor, whole: Tensor | None = None) -> ShapedWork:
+    def issue(self, call: Signature, piece: Tensor, whole: Tensor | None = None) -> _ShapedWork:
         """Start a collective in the group's thread."""
         self._begin(call.operation)
         self._sequence += 1
@@ -216,7 +208,7 @@ class Shaped(Group):
 
         if self._thread is None:
             self._thread = BlockingThread(f"shoal shaped {self._name}")
-        return ShapedWork(self, self._thread.add(work))
+        return _ShapedWork(self, self._thread.add(work))
 
     def _carry_out(self, call: Signature, piece: Tensor, whole: Tensor | None) -> None:
         flat_piece, flat_whole = flat(piece), None if whole is None else flat(whole)
@@ -249,12 +241,12 @@ class Shaped(Group):
 
     # Messages.
 
-    def issue_send(self, call: Signature, tensor: Tensor, to: int) -> Sending:
+    def issue_send(self, call: Signature, tensor: Tensor, to: int) -> _Sending:
         """Send to one member; the wait is for the link, not for the receiver."""
         self._begin("send")
         return self._messages.send(tensor, to)
 
-    def issue_recv(self, call: Signature, tensor: Tensor, sender: int) -> Receiving | ReceivingFromAnyone:
+    def issue_recv(self, call: Signature, tensor: Tensor, sender: int) -> _Receiving | _ReceivingFromAnyone:
         """Receive a message."""
         self._begin("recv")
         return self._messages.recv(tensor, sender)

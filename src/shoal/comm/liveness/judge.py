@@ -50,7 +50,7 @@ BREAK_GRACE_S = 0.04
 """The grace period once a connection has broken, or for a member that reported an error."""
 
 STORE_ANSWERS_S = 60.0
-"""How long a store on another machine may take to answer: one that is there answers, whatever its worker does."""
+"""How long a store on another machine may take to answer: a live store answers, whatever its worker does."""
 
 BROKEN_FOR_S = 1.0
 """How long to look for the member that broke a connection or took the store with it."""
@@ -111,7 +111,7 @@ def _no_debugger() -> bool:
 def cause_of(
     member: Member, judged_by: Member, waits_for: Callable[[Member], Member | None]
 ) -> Member | None:
-    """The member for which another one waits in the end: following those that wait themselves.
+    """The member for which another one waits in the end, through members that wait themselves.
 
     None: it does not wait. The member itself: it waits for the one that judges it. Of a circle that does not lead to
     that one, some member: those in it judge each other.
@@ -175,7 +175,7 @@ class Facts(NamedTuple):
 
     @property
     def is_innocent(self) -> bool:
-        """Whether it waits for others than the one that judges it: they judge each other."""
+        """Whether it waits, but not for the member that judges it: they judge each other."""
         return self.waits_for not in (None, self.rank)
 
 
@@ -257,8 +257,8 @@ class Judge:
     def judge_any(self, members: Sequence[Facts]) -> GroupError | None:
         """The error for a wait that any one of the members can end: one has died or failed, or none will come.
 
-        Members that wait for this one will not come, nor those that wait for one that will not come. If all others wait
-        for one, it is warned of.
+        Members that wait for this one will not come, nor members that wait for a member that will not come. If all
+        others wait for one, it is warned of.
         """
         errors: dict[int | None, GroupError | None] = {
             facts.rank: verdict(facts, self.limit_s) for facts in members
@@ -315,7 +315,7 @@ class Judge:
 
 
 def speaks(rank: int, members: Iterable[int], missing: Collection[int]) -> bool:
-    """Whether a member warns of those that all wait for: the first that has come does.
+    """Whether a member warns of the missing ones: of the members that have come, the first warns.
 
     >>> [speaks(rank, range(4), missing=[0, 3]) for rank in (1, 2)]
     [True, False]

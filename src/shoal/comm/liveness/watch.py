@@ -143,7 +143,6 @@ STACK_ANSWER_S = 0.5
 
 @lru_cache(maxsize=1)
 def _answer_stack_requests(pid: int) -> int:
-    del pid
     if not hasattr(os, "memfd_create"):
         return -1  # not Linux: no peer could read it
     descriptor = os.memfd_create("shoal stacks", os.MFD_CLOEXEC)

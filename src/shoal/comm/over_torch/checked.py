@@ -35,7 +35,7 @@ each other's data."""
 
 
 @final
-class CheckedMessage:
+class _CheckedMessage:
     """A message of a checked group."""
 
     def __init__(self, checker: Checker, job: BlockingCall, look: Look, sources: Sequence[int] = ()) -> None:
@@ -43,7 +43,6 @@ class CheckedMessage:
         self._patience = Patience()
 
     def wait(self) -> None:
-        """Wait until the message has been sent or received."""
 
         def block(seconds: float) -> None:
             self._job.finished.wait(seconds if not self._checker.num_pending() else GIVE_WAY_S)
@@ -52,17 +51,15 @@ class CheckedMessage:
             self._checker.wait(self._job.over, block, self._look)
 
     def done(self) -> bool:
-        """Whether `wait` would return at once. Asking moves the work forward."""
         return self._checker.ask(self._job.over, self._look, self._patience)
 
     @property
     def source(self) -> int:
-        """The rank that sent the message."""
         return self._sources[0] if self._sources else ANYONE
 
 
 @final
-class CheckedMail:
+class _CheckedMail:
     """All messages of one member of one group, carried by a torch group."""
 
     def __init__(self, checker: Checker, carrier: TorchGroup, name: str, world_ranks: Sequence[int]) -> None:
@@ -72,7 +69,7 @@ class CheckedMail:
         self._threads: dict[tuple[int, bool], BlockingThread] = {}
         self._num_sent: Counter[int] = Counter()
 
-    def send(self, call: Signature, tensor: Tensor, to: int) -> CheckedMessage:
+    def send(self, call: Signature, tensor: Tensor, to: int) -> _CheckedMessage:
         """Send to one member."""
         look = self._look_for(to, f"recv from rank {self._own_name}")
         self._num_sent[to] += 1
@@ -87,9 +84,9 @@ class CheckedMail:
             for each in works:
                 each.wait()
 
-        return CheckedMessage(self._checker, self._thread(to, outgoing=True).add(work), look)
+        return _CheckedMessage(self._checker, self._thread(to, outgoing=True).add(work), look)
 
-    def recv(self, call: Signature, tensor: Tensor, sender: int) -> CheckedMessage:
+    def recv(self, call: Signature, tensor: Tensor, sender: int) -> _CheckedMessage:
         """Receive from one member, or from anyone."""
         sources = [] if sender == ANYONE else [sender]
 
@@ -107,7 +104,7 @@ class CheckedMail:
 
         look = self._look_for(sender, f"send to rank {self._own_name}")
         job = self._thread(sender, outgoing=False).add(work)
-        return CheckedMessage(self._checker, job, look, sources)
+        return _CheckedMessage(self._checker, job, look, sources)
 
     def _thread(self, peer: int, outgoing: bool) -> BlockingThread:
         if (peer, outgoing) not in self._threads:
@@ -126,7 +123,6 @@ class CheckedMail:
         return look
 
     def close(self) -> None:
-        """End the threads."""
         for thread in self._threads.values():
             thread.close()
 
@@ -139,19 +135,17 @@ HEADERS_ONLY = ("barrier", "empty")
 
 
 @final
-class CheckedWork:
+class _CheckedWork:
     """A collective of a checked group."""
 
     def __init__(self, group: "CheckedGroup", item: CheckedCollective) -> None:
         self._group, self._item, self._patience = group, item, Patience()
 
     def wait(self) -> None:
-        """Wait until the data has moved; raise when a member will not come."""
         if not self._item.over:
             self._group.wait(self._item)
 
     def done(self) -> bool:
-        """Whether `wait` would return at once. Asking moves the work forward."""
         return self._item.over or self._group.ask(self._item, self._patience)
 
 
@@ -202,7 +196,7 @@ class CheckedGroup(Group):
         # Two members that send to each other would deadlock on NCCL, where a message blocks the device until the other
         # side asks for it: there messages go through host memory.
         self._carrier = self._inner if backend == "gloo" else connected("messages", "gloo")
-        self._mail = CheckedMail(checker, self._carrier, name, self._world_ranks)
+        self._mail = _CheckedMail(checker, self._carrier, name, self._world_ranks)
         checker.groups.append(self)
 
     def _connect(self, make: Callable[[], Made]) -> Made:
@@ -221,7 +215,7 @@ class CheckedGroup(Group):
 
     # Collectives: headers first, then data.
 
-    def issue(self, call: Signature, piece: Tensor, whole: Tensor | None = None) -> CheckedWork:
+    def issue(self, call: Signature, piece: Tensor, whole: Tensor | None = None) -> _CheckedWork:
         """Send the header to all members; the data follows when all headers agree."""
         self._check_usable(call.operation)
         self.checker.presence.signs.beat()
@@ -229,10 +223,10 @@ class CheckedGroup(Group):
         item = CheckedCollective(call, self._sequence, piece, whole)
         self._headers.publish(Header(encode(call), call.numel))
         self.queue.append(item)
-        return CheckedWork(self, item)
+        return _CheckedWork(self, item)
 
     def advance(self) -> None:
-        """Start the data of collectives whose headers agree, in order, and note those that are over."""
+        """Start the data of collectives whose headers agree, in order, and note which are over."""
         for item in tuple(self.queue):
             if item.data is None:
                 headers = self._take(item)
@@ -250,7 +244,7 @@ class CheckedGroup(Group):
         self._headers.blame(rank)
 
     def hung_up(self) -> dict[int, int]:
-        """The members whose connections have ended, each with the one that it blamed for that."""
+        """The members whose connections have ended, each with the member that it blamed."""
         return self._headers.hung_up()
 
     def _take(self, item: CheckedCollective) -> list[Header] | None:
@@ -288,13 +282,13 @@ class CheckedGroup(Group):
 
         return look
 
-    def issue_send(self, call: Signature, tensor: Tensor, to: int) -> CheckedMessage:
+    def issue_send(self, call: Signature, tensor: Tensor, to: int) -> _CheckedMessage:
         """Send to one member. `wait()` may return before the other has received."""
         self._check_usable("send")
         self.checker.presence.signs.beat()
         return self._mail.send(call, tensor, to)
 
-    def issue_recv(self, call: Signature, tensor: Tensor, sender: int) -> CheckedMessage:
+    def issue_recv(self, call: Signature, tensor: Tensor, sender: int) -> _CheckedMessage:
         """Receive a message."""
         self._check_usable("recv")
         self.checker.presence.signs.beat()

@@ -72,7 +72,7 @@ class Mover(Protocol):
         ...
 
     def hung_up(self) -> dict[int, int]:
-        """The members whose connections have ended, each with the one that it blamed for that."""
+        """The members whose connections have ended, each with the member that it blamed."""
         ...
 
 

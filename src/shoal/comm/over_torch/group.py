@@ -22,7 +22,7 @@ from shoal.comm.signature import Signature, check_open
 from shoal.errors import ConfigError, JoinError, unknown
 
 _DAY = timedelta(days=1)
-"""Torch's own timeout: never the one that ends a wait, because it cannot name the missing member."""
+"""Torch's own timeout. It never ends a wait, because it cannot name the missing member."""
 
 _CONNECT = timedelta(minutes=1)
 """How long connecting to members that have already met may take."""
@@ -42,7 +42,6 @@ def _gloo(store: Any, rank: int, size: int, host: str) -> Any:
 
 
 def _nccl(store: Any, rank: int, size: int, host: str) -> Any:
-    del host
     if not (dist.is_nccl_available() and torch.cuda.is_available()):
         raise JoinError(
             f"rank {rank} cannot use nccl: torch sees no GPU here", "Use gloo, or shm on one machine."

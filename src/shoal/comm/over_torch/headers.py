@@ -134,7 +134,7 @@ def _answer(
 ) -> dict[int, socket.socket]:
     """The connections that present the tag of an expected member, as many as come in time.
 
-    All connections are served at once, so that one that sends nothing, or slowly, delays no other.
+    All connections are served at once, so that a slow or silent one delays no other.
     """
     members: dict[int, socket.socket] = {}
     unknown: deque[_Caller] = deque()
@@ -301,7 +301,7 @@ class Headers:
         self._send(_FAREWELL, rank)
 
     def hung_up(self) -> dict[int, int]:
-        """The members whose connections have ended, each with the one that it blamed for that (or NO_RANK)."""
+        """The members whose connections have ended, each with the member that it blamed (or NO_RANK)."""
         for peer in self._peers:
             with contextlib.suppress(HungUpError):
                 peer.receive()

@@ -64,7 +64,6 @@ def _from_libstdcxx() -> Callable[[], None]:
     address = ctypes.addressof(word)
 
     def call(keep: ctypes.c_int = word) -> None:
-        del keep
         add(address, 1)
         add(address, -1)
 

@@ -173,7 +173,6 @@ class SharedMemoryGroup(Group):
 
     def allocate(self, numel: int, dtype: torch.dtype, device: torch.device) -> Tensor:
         """Memory that all members see and reduce in place. It lives as long as the group."""
-        del device
         stride = round_up(max(1, numel * dtype.itemsize), PAGE)
         arena = Arena.create(self.size * stride) if self.rank == 0 else None
         memory = self._regions.add(self._open_everywhere(arena, 0), stride)

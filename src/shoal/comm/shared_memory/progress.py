@@ -212,7 +212,7 @@ class ProgressEngine:
                 next_look = now + LOOK_AFTER_S
                 if closely:
                     next_close_look = now + LOOK_CLOSELY_EVERY_S
-        # Progress: until this member waits again, it does not count as waiting for the one that has come.
+        # Progress: until this member waits again, it does not count as waiting for the member that has come.
         roster = work.channel.roster
         roster.homes[roster.rank].keep_alive(time.monotonic_ns())
 

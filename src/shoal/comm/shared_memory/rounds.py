@@ -2,7 +2,7 @@
 
 A member posts round t by filling slot t mod NUM_SLOTS and then setting its counter to t + 1. It may take round t once
 every counter has passed t. That one counter is the whole synchronisation. No member fills a slot that another still
-reads: a member posts at most AHEAD rounds before it has taken them, so one that has seen all members post round
+reads: a member posts at most AHEAD rounds before it has taken them, so a member that sees all others post round
 t − AHEAD knows that all have taken round t − 2 · AHEAD, whose slot is then free.
 
 A *small* collective is one round. A *large* one begins with a round that carries only headers. Where all tensors are in
@@ -31,7 +31,7 @@ SMALL_BYTES = 256 * 1024
 
 
 @final
-class CallPlan:
+class _CallPlan:
     """How a collective of one signature goes: worked out once, because a step repeats its calls."""
 
     __slots__ = ("block", "call", "code", "fills_whole", "give", "numel", "small", "take")
@@ -52,7 +52,7 @@ class CallPlan:
 
 
 @final
-class Collective(Pending):
+class _Collective(Pending):
     """One collective: its flat tensors, and `target`, the strided tensor that gets the result of a copy."""
 
     __slots__ = ("blocks", "direct", "num_rounds", "piece", "plan", "sequence", "target", "whole")
@@ -61,7 +61,7 @@ class Collective(Pending):
         self,
         progress: ProgressEngine,
         channel: Channel,
-        plan: CallPlan,
+        plan: _CallPlan,
         piece: Tensor,
         whole: Tensor | None,
         target: Tensor | None,
@@ -107,7 +107,7 @@ class Rounds:
         self._regions = regions
         fence = find_fence()
         self._fence = None if fence is no_fence else fence
-        self._plans: dict[Signature, CallPlan] = {}
+        self._plans: dict[Signature, _CallPlan] = {}
         mine = roster.boards[self.rank]
         self._my_counter = mine.posted
         home = roster.homes[self.rank]
@@ -118,7 +118,7 @@ class Rounds:
             [(rank, board.header(slot)) for rank, board in enumerate(roster.boards) if board is not mine]
             for slot in range(NUM_SLOTS)
         ]
-        self._queue: deque[Collective] = deque()
+        self._queue: deque[_Collective] = deque()
         self._posting = 0
         """The place in the queue of the collective whose rounds are being posted."""
         self._posted_of_it = 0
@@ -154,7 +154,7 @@ class Rounds:
                 progress.fail(error)
                 raise
             return _FINISHED
-        item = Collective(progress, self, plan, row, rows, target, self.sequence)
+        item = _Collective(progress, self, plan, row, rows, target, self.sequence)
         self._queue.append(item)
         if len(self._queue) == 1:
             progress.add(self)
@@ -164,15 +164,15 @@ class Rounds:
             progress.advance()
         return item
 
-    def _make_plan(self, call: Signature) -> CallPlan:
+    def _make_plan(self, call: Signature) -> _CallPlan:
         if len(self._plans) >= MAX_PLANS:
             self._plans.clear()
-        plan = self._plans[call] = CallPlan(call, self.size)
+        plan = self._plans[call] = _CallPlan(call, self.size)
         return plan
 
     # Small collectives: one round.
 
-    def _post_small(self, plan: CallPlan, piece: Tensor, whole: Tensor | None) -> None:
+    def _post_small(self, plan: _CallPlan, piece: Tensor, whole: Tensor | None) -> None:
         slot, words = self._posted % NUM_SLOTS, self._words
         at = self._my_headers[slot]
         words[at] = plan.code
@@ -198,7 +198,7 @@ class Rounds:
         return True
 
     def _take_small(
-        self, plan: CallPlan, piece: Tensor, whole: Tensor | None, target: Tensor | None, sequence: int
+        self, plan: _CallPlan, piece: Tensor, whole: Tensor | None, target: Tensor | None, sequence: int
     ) -> None:
         slot = self._taken % NUM_SLOTS
         if self._fence is not None:
@@ -242,7 +242,7 @@ class Rounds:
             moved = True
         return moved
 
-    def _post_large(self, item: Collective, step: int) -> None:
+    def _post_large(self, item: _Collective, step: int) -> None:
         slot, words, plan = self._posted % NUM_SLOTS, self._words, item.plan
         if step == 0:
             at = self._my_headers[slot]
@@ -282,7 +282,7 @@ class Rounds:
         if not self._queue:
             self._progress.remove(self)
 
-    def _compare_headers(self, plan: CallPlan, sequence: int, slot: int) -> None:
+    def _compare_headers(self, plan: _CallPlan, sequence: int, slot: int) -> None:
         words, code, numel = self._words, plan.code, plan.numel
         for _, at in self._headers[slot]:
             if words[at] != code or words[at + 1] != numel:
@@ -291,7 +291,7 @@ class Rounds:
                 calls[self.rank] = plan.call
                 raise mismatch(sequence, {names[rank]: call for rank, call in calls.items()})
 
-    def _choose_way(self, item: Collective, slot: int) -> None:
+    def _choose_way(self, item: _Collective, slot: int) -> None:
         """After the headers: work in all members' memory if all tensors allow it, else go block by block."""
         pieces, wholes = [0] * self.size, [0] * self.size
         for rank, at in [*self._headers[slot], (self.rank, self._my_headers[slot])]:

@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 
 
 @final
-class ThreadWork:
+class _ThreadWork:
     """A meeting, as one member waits for it."""
 
     def __init__(self, world: World, rank: int, meeting: Meeting) -> None:
@@ -30,11 +30,9 @@ class ThreadWork:
         self._patience = Patience()
 
     def wait(self) -> None:
-        """Wait until the collective has been carried out, or the message has come."""
         self._world.wait(self._meeting, self._rank)
 
     def done(self) -> bool:
-        """Whether `wait` would return at once."""
         if not self._meeting.over:
             waited_s = self._patience.to_look()
             if waited_s is not None:
@@ -43,7 +41,6 @@ class ThreadWork:
 
     @property
     def source(self) -> int:
-        """The rank that sent the message."""
         return self._meeting.source
 
 
@@ -85,7 +82,7 @@ class ThreadGroup(Group):
         self._begin(call.operation)
         self._sequence += 1
         meeting = self._world.arrive(self._sequence, self.rank, call, whole, piece)
-        return ThreadWork(self._world, self.rank, meeting)
+        return _ThreadWork(self._world, self.rank, meeting)
 
     def issue_send(self, call: Signature, tensor: Tensor, to: int) -> Work:
         """Send to one member: the tensor is copied at once."""
@@ -93,10 +90,10 @@ class ThreadGroup(Group):
         self._world.post(self.rank, to, call, tensor)
         return Finished()
 
-    def issue_recv(self, call: Signature, tensor: Tensor, sender: int) -> ThreadWork:
+    def issue_recv(self, call: Signature, tensor: Tensor, sender: int) -> _ThreadWork:
         """Receive a message."""
         self._begin("recv")
-        return ThreadWork(self._world, self.rank, self._world.ask(sender, self.rank, call, tensor))
+        return _ThreadWork(self._world, self.rank, self._world.ask(sender, self.rank, call, tensor))
 
     def split_off(self, ranks: tuple[int, ...]) -> "ThreadGroup":
         """Make the smaller group of these ranks."""

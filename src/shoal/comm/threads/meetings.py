@@ -81,7 +81,6 @@ class ThreadMember:
 
 
 def _all_reduce(call: Signature, wholes: list[Tensor | None], pieces: list[Tensor]) -> None:
-    del wholes
     result = torch.empty(call.numel, dtype=call.dtype, device=pieces[0].device)
     tree_reduce(call.op or Op.SUM, [buffer.reshape(-1) for buffer in pieces], out=result)
     for buffer in pieces if call.root is None else [pieces[call.root]]:
@@ -110,7 +109,6 @@ def _all_to_all(call: Signature, wholes: list[Tensor | None], pieces: list[Tenso
 
 
 def _broadcast(call: Signature, wholes: list[Tensor | None], pieces: list[Tensor]) -> None:
-    del wholes
     source = pieces[call.root or 0].reshape(-1)
     for rank, buffer in enumerate(pieces):
         if rank != call.root:
@@ -163,7 +161,7 @@ class Meeting:
         return [rank for rank in self.needs if rank not in self.calls]
 
 
-class Sent(NamedTuple):
+class _Sent(NamedTuple):
     """A message that no member has asked for yet."""
 
     sender: int
@@ -171,7 +169,7 @@ class Sent(NamedTuple):
     tensor: Tensor
 
 
-class Asked(NamedTuple):
+class _Asked(NamedTuple):
     """A `recv` whose message has not come yet; `sender` may be ANYONE."""
 
     sender: int
@@ -188,8 +186,8 @@ class World:
         self.judge = judge
         self.changed = threading.Condition()
         self.meetings: dict[int, Meeting] = {}
-        self.sent: dict[int, list[Sent]] = defaultdict(list)
-        self.asked: dict[int, list[Asked]] = defaultdict(list)
+        self.sent: dict[int, list[_Sent]] = defaultdict(list)
+        self.asked: dict[int, list[_Asked]] = defaultdict(list)
         """Both by the receiver's rank, in the order in which they came."""
         self.children: dict[tuple[int, tuple[int, ...]], World] = {}
         self.shown: dict[int, dict[int, Tensor]] = {}
@@ -233,15 +231,15 @@ class World:
                 for ask in asked:
                     if ask.sender == wanted:
                         asked.remove(ask)
-                        self._deliver(receiver, Sent(sender, call, tensor), ask)
+                        self._deliver(receiver, _Sent(sender, call, tensor), ask)
                         return
-            self.sent[receiver].append(Sent(sender, call, tensor.clone()))
+            self.sent[receiver].append(_Sent(sender, call, tensor.clone()))
 
     def ask(self, sender: int, receiver: int, call: Signature, tensor: Tensor) -> Meeting:
         """Take a message that has come, or note where it is to go."""
         needs = tuple(other for other in range(len(self.members)) if sender in (other, ANYONE))
         label = f"send to rank {self.members[receiver].rank}"
-        ask = Asked(sender, call, tensor, Meeting(label, needs, any_will_do=sender == ANYONE))
+        ask = _Asked(sender, call, tensor, Meeting(label, needs, any_will_do=sender == ANYONE))
         with self.changed:
             for message in self.sent[receiver]:
                 if sender in (message.sender, ANYONE):
@@ -252,7 +250,7 @@ class World:
                 self.asked[receiver].append(ask)
         return ask.meeting
 
-    def _deliver(self, receiver: int, message: Sent, ask: Asked) -> None:
+    def _deliver(self, receiver: int, message: _Sent, ask: _Asked) -> None:
         if message.call != ask.call:
             names = self.members[message.sender].rank, self.members[receiver].rank
             ask.meeting.error = message_mismatch(*names, message.call, ask.call)

@@ -58,7 +58,7 @@ TABLE_BYTES = 2 * _NUM_CELLS
 
 
 class _Tables(NamedTuple):
-    """What encoding and decoding look up. Numbers are tensors, too: torch would convert them in every call."""
+    """Tables that encoding and decoding look up. Numbers are also tensors: torch would convert them in every call."""
 
     codes: Tensor
     """Of each cell."""
@@ -164,7 +164,7 @@ class DynamicCode:
             # −0 has a code of its own, so that decoded values have their bytes again.
             codes[_NUM_CELLS // 2 :] |= 0x80
         else:
-            codes[1:].clamp_(min=1)  # the first cell is that of 0
+            codes[1:].clamp_(min=1)  # the first cell belongs to 0
         return codes
 
     def _values_of_codes(self) -> Tensor:
@@ -257,5 +257,5 @@ def round_stochastically(
     is_nan = values.isnan()
     # Adding to the bits that are then dropped carries over with the probability that they stand for.
     values.view(torch.int32).add_(random).bitwise_and_(~_MASK)
-    # The bits of a NaN may have become those of a number.
+    # A NaN may have become a number.
     out.copy_(values).masked_fill_(is_nan, torch.nan)
