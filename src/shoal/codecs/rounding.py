@@ -11,6 +11,8 @@ from shoal.codecs.codec import Field, Payload, generator
 
 CHUNK = 1 << 16
 """Elements of a chunk: with its temporaries it fits the second-level cache, and no page is mapped anew."""
+_ODD = 0x0001_0001_0001_0001
+_WIDE = {16: torch.int16, 32: torch.int32}
 
 
 def chunks(flat: Tensor) -> Iterator[tuple[int, Tensor]]:
@@ -59,10 +61,6 @@ def unpack(packed: Tensor, bits: int, numel: int) -> Tensor:
     for place in range(per_byte):
         torch.bitwise_and(packed >> (place * bits), mask, out=runs[place])
     return runs.view(-1)[:numel]
-
-
-_ODD = 0x0001_0001_0001_0001
-_WIDE = {16: torch.int16, 32: torch.int32}
 
 
 def largest_level(bits: int) -> int:

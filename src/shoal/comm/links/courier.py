@@ -34,6 +34,18 @@ from shoal.comm.wrapped_group import WrappedGroup
 from shoal.config.conditions import Link
 from shoal.errors import GroupError, MemberError
 
+FRAME_WORDS = 5
+LEFT = 0
+"""In place of a call: the sender has left this lane's group."""
+BEAT_EVERY_S = 0.5
+LOOK_EVERY_S = 0.05
+POLL_S = 0.0002
+"""Between two looks for a message from anyone."""
+SPIN_NS = 100_000
+"""The last part of a sleep is spent spinning, because the system wakes a process about this much too late."""
+Clock = Callable[[], int]
+Sleep = Callable[[float], None]
+
 
 class Times(NamedTuple):
     """When a message's last byte has left its sender, and when it has reached its receiver."""
@@ -129,20 +141,6 @@ class _SerialisedReceipt(_SerialisedWork):
     @property
     def source(self) -> int:
         return self._receipt.source
-
-
-FRAME_WORDS = 5
-LEFT = 0
-"""In place of a call: the sender has left this lane's group."""
-BEAT_EVERY_S = 0.5
-LOOK_EVERY_S = 0.05
-POLL_S = 0.0002
-"""Between two looks for a message from anyone."""
-SPIN_NS = 100_000
-"""The last part of a sleep is spent spinning, because the system wakes a process about this much too late."""
-
-Clock = Callable[[], int]
-Sleep = Callable[[float], None]
 
 
 class Parcel(NamedTuple):

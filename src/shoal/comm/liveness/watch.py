@@ -28,6 +28,9 @@ from pathlib import Path
 from typing import BinaryIO, final
 
 _NO_DESCRIPTOR = -1
+STACK_SIGNAL = signal.SIGRTMIN + 7 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
+"""A real-time signal that other libraries are unlikely to use."""
+STACK_ANSWER_S = 0.5
 
 
 @final
@@ -133,12 +136,6 @@ def _times(folder: str) -> tuple[int, int]:
     except (OSError, ValueError):
         return 0, 0
     return int(ran), int(waited)
-
-
-STACK_SIGNAL = signal.SIGRTMIN + 7 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
-"""A real-time signal that other libraries are unlikely to use."""
-
-STACK_ANSWER_S = 0.5
 
 
 @lru_cache(maxsize=1)

@@ -29,6 +29,18 @@ _CONNECT = timedelta(minutes=1)
 
 _GLANCE_S = 50e-6
 """Between two polls of a work."""
+_OPS: dict[Op, Any] = {
+    Op.SUM: dist.ReduceOp.SUM,
+    Op.AVERAGE: dist.ReduceOp.SUM,
+    Op.MIN: dist.ReduceOp.MIN,
+    Op.MAX: dist.ReduceOp.MAX,
+    Op.PRODUCT: dist.ReduceOp.PRODUCT,
+}
+POLL_S = 0.001
+"""How long a poll waits for a work that reports its completion only to a wait."""
+Finish = Callable[[], None]
+Started = tuple[Any, Finish | None]
+"""Torch's work, and what is left to do after it."""
 
 
 def _gloo(store: Any, rank: int, size: int, host: str) -> Any:
@@ -100,22 +112,6 @@ GLOO = Backend(_gloo, Tensor.cpu, wait_gloo, ask_gloo, silent=("reduce_scatter",
 NCCL = Backend(_nccl, Tensor.cuda, wait_nccl, ask_nccl)
 BACKENDS: dict[str, Backend] = {"gloo": GLOO, "nccl": NCCL}
 """Torch's backends by name."""
-
-
-_OPS: dict[Op, Any] = {
-    Op.SUM: dist.ReduceOp.SUM,
-    Op.AVERAGE: dist.ReduceOp.SUM,
-    Op.MIN: dist.ReduceOp.MIN,
-    Op.MAX: dist.ReduceOp.MAX,
-    Op.PRODUCT: dist.ReduceOp.PRODUCT,
-}
-
-POLL_S = 0.001
-"""How long a poll waits for a work that reports its completion only to a wait."""
-
-Finish = Callable[[], None]
-Started = tuple[Any, Finish | None]
-"""Torch's work, and what is left to do after it."""
 
 
 @final

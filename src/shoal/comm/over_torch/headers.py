@@ -37,6 +37,12 @@ MOST_UNKNOWN = 64
 _STRANGER = -1
 _HELLO = struct.Struct(f"<i{TAG_BYTES}s")
 """The caller's place in the group, and a tag."""
+NO_RANK = -1
+_FAREWELL = -1
+"""In place of a code: the last header of a member that ends with an error."""
+_HEADER = struct.Struct(f"<qq{TAG_BYTES}s")
+_NUMBERED = struct.Struct("<qqqq")
+"""What the tag of a header is made of: the writer's rank, the number of the header, code, numel."""
 
 
 def connect_members(
@@ -166,14 +172,6 @@ def _answer(
         for caller in unknown:
             caller.socket.close()
     return members
-
-
-NO_RANK = -1
-_FAREWELL = -1
-"""In place of a code: the last header of a member that ends with an error."""
-_HEADER = struct.Struct(f"<qq{TAG_BYTES}s")
-_NUMBERED = struct.Struct("<qqqq")
-"""What the tag of a header is made of: the writer's rank, the number of the header, code, numel."""
 
 
 class Header(NamedTuple):

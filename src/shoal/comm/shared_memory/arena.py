@@ -39,6 +39,21 @@ from shoal.errors import JoinError
 
 SEQUENTIALLY_CONSISTENT = 5
 """C11's memory_order_seq_cst."""
+PAGE = mmap.PAGESIZE
+MADV_HUGEPAGE = 14
+NUM_SLOTS = 8
+SLOT_BYTES = 512 * 1024
+"""What one round of a collective carries per member: small enough for the caches of all."""
+NUM_BOXES = 4
+BOX_BYTES = 256 * 1024
+"""What one chunk of a message carries."""
+LINE = 16
+"""Words between flags: two cache lines, because processors fetch them in pairs."""
+BOARD_BYTES = PAGE
+CONTROL_BYTES = PAGE
+_POSTED, _ALIVE, _STATE, _HEADERS, _TEXT = 0, LINE, 2 * LINE, 3 * LINE, 3 * LINE + 4 * NUM_SLOTS
+_TEXT_BYTES = BOARD_BYTES - 8 * _TEXT
+ENDED = 1
 
 
 def no_fence() -> None:
@@ -86,10 +101,6 @@ def find_fence() -> Callable[[], None] | None:
             except (OSError, AttributeError):
                 continue
     return None
-
-
-PAGE = mmap.PAGESIZE
-MADV_HUGEPAGE = 14
 
 
 class Address(NamedTuple):
@@ -171,25 +182,6 @@ class Arena:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
-
-
-NUM_SLOTS = 8
-SLOT_BYTES = 512 * 1024
-"""What one round of a collective carries per member: small enough for the caches of all."""
-
-NUM_BOXES = 4
-BOX_BYTES = 256 * 1024
-"""What one chunk of a message carries."""
-
-LINE = 16
-"""Words between flags: two cache lines, because processors fetch them in pairs."""
-
-BOARD_BYTES = PAGE
-CONTROL_BYTES = PAGE
-_POSTED, _ALIVE, _STATE, _HEADERS, _TEXT = 0, LINE, 2 * LINE, 3 * LINE, 3 * LINE + 4 * NUM_SLOTS
-_TEXT_BYTES = BOARD_BYTES - 8 * _TEXT
-
-ENDED = 1
 
 
 @final

@@ -28,6 +28,9 @@ from shoal.errors import GroupError
 
 SMALL_BYTES = 256 * 1024
 """Up to this many bytes in the slots of all members together a collective is one round."""
+AHEAD = NUM_SLOTS // 2
+MAX_PLANS = 4096
+_FINISHED = Finished()
 
 
 @final
@@ -83,12 +86,6 @@ class _Collective(Pending):
         pieces = (plan.table(self.piece) if is_table else self.piece).split(block, dim=-1)
         rows = [None] * len(pieces) if self.whole is None else plan.table(self.whole).split(block, dim=1)
         self.blocks = list(zip(pieces, rows, strict=True))
-
-
-AHEAD = NUM_SLOTS // 2
-MAX_PLANS = 4096
-
-_FINISHED = Finished()
 
 
 @final

@@ -66,7 +66,7 @@ Step = Callable[[Slots, Signature, Tensor, Tensor | None, int], None]
 """(slots, call, block of the piece, block of the rows, which slot)."""
 
 
-class Way(NamedTuple):
+class StagedWay(NamedTuple):
     """How a collective goes through slots."""
 
     give: Step
@@ -125,16 +125,16 @@ def _nothing(slots: Slots, call: Signature, piece: Tensor, rows: Tensor | None, 
     pass
 
 
-STAGED: dict[str, Way] = {
-    "all_reduce": Way(_give_piece, _take_reduction),
-    "reduce": Way(_give_piece, _take_reduction),
-    "reduce_scatter": Way(_give_rows, _take_reduction_of_my_rows, rows=True),
-    "all_gather": Way(_give_piece, _take_pieces),
-    "gather": Way(_give_piece, _take_pieces),
-    "all_to_all": Way(_give_rows, _take_my_rows, rows=True),
-    "broadcast": Way(_give_roots_piece, _take_roots_piece),
-    "scatter": Way(_give_rows, _take_roots_row, rows=True),
-    "barrier": Way(_nothing, _nothing),
-    "empty": Way(_nothing, _nothing),
+STAGED: dict[str, StagedWay] = {
+    "all_reduce": StagedWay(_give_piece, _take_reduction),
+    "reduce": StagedWay(_give_piece, _take_reduction),
+    "reduce_scatter": StagedWay(_give_rows, _take_reduction_of_my_rows, rows=True),
+    "all_gather": StagedWay(_give_piece, _take_pieces),
+    "gather": StagedWay(_give_piece, _take_pieces),
+    "all_to_all": StagedWay(_give_rows, _take_my_rows, rows=True),
+    "broadcast": StagedWay(_give_roots_piece, _take_roots_piece),
+    "scatter": StagedWay(_give_rows, _take_roots_row, rows=True),
+    "barrier": StagedWay(_nothing, _nothing),
+    "empty": StagedWay(_nothing, _nothing),
 }
 """How each collective goes."""

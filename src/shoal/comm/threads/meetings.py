@@ -23,6 +23,8 @@ from shoal.comm.liveness.judge import Facts, Judge, LastWords, cause_of, still_w
 from shoal.comm.reduction import Op, tree_reduce
 from shoal.comm.signature import Signature, message_mismatch, mismatch
 
+LOOK_EVERY_S = 0.05
+
 
 def frames_of(thread: int | None) -> list[FrameType]:
     """The frames of a thread, the innermost first; none if it has ended.
@@ -42,9 +44,6 @@ def frames_of(thread: int | None) -> list[FrameType]:
     finally:
         if was_enabled:
             gc.enable()
-
-
-LOOK_EVERY_S = 0.05
 
 
 @dataclass(eq=False)

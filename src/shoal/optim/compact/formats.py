@@ -22,6 +22,21 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
+BLOCK = 256
+"""Values with a common scale. It divides the chunks at which parameters are cut into slices (`parallel/norms.py`), so
+that a slice has the blocks, and the bits, of the whole."""
+_SHIFT = 23 - 10
+"""Bits of a float32 by which a value is not looked up: the sign, the exponent and 10 bits of the mantissa are left."""
+_NUM_CELLS = 1 << (32 - _SHIFT)
+"""A cell: the numbers that agree in these bits. A block's values are in few of them, so the cache has what is used."""
+TABLE_BYTES = 2 * _NUM_CELLS
+"""Of the tables that momenta and second moments are looked up in."""
+SEGMENT = 1 << 16
+"""Elements whose random numbers have the same multiplier."""
+_DROPPED = 16
+"""Bits that bfloat16 has less than float32."""
+_MASK = (1 << _DROPPED) - 1
+
 
 @final
 class Scratch:
@@ -43,18 +58,6 @@ class Scratch:
         if buffer is None or len(buffer) < numel:
             buffer = self._buffers[key] = torch.empty(numel, dtype=torch.float32, device=like.device)
         return buffer if len(buffer) == numel else buffer[:numel]
-
-
-BLOCK = 256
-"""Values with a common scale. It divides the chunks at which parameters are cut into slices (`parallel/norms.py`), so
-that a slice has the blocks, and the bits, of the whole."""
-
-_SHIFT = 23 - 10
-"""Bits of a float32 by which a value is not looked up: the sign, the exponent and 10 bits of the mantissa are left."""
-_NUM_CELLS = 1 << (32 - _SHIFT)
-"""A cell: the numbers that agree in these bits. A block's values are in few of them, so the cache has what is used."""
-TABLE_BYTES = 2 * _NUM_CELLS
-"""Of the tables that momenta and second moments are looked up in."""
 
 
 class _Tables(NamedTuple):
@@ -176,13 +179,6 @@ SIGNED = DynamicCode(signed=True)
 """For momenta."""
 UNSIGNED = DynamicCode(signed=False)
 """For second moments."""
-
-
-SEGMENT = 1 << 16
-"""Elements whose random numbers have the same multiplier."""
-_DROPPED = 16
-"""Bits that bfloat16 has less than float32."""
-_MASK = (1 << _DROPPED) - 1
 
 
 def rounding_key(seed: int, name: str, step: int) -> str:
