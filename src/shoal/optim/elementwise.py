@@ -38,7 +38,7 @@ class Elementwise(torch.optim.Optimizer, ABC):
 
     State has torch's names, so `state_dict` and `load_state_dict` are compatible with `torch.optim`. `fast` belongs to
     the process, not to the state. Memory: the state, and for `readable` on a CPU one or two temporaries of
-    `chunks.BYTES_PER_THREAD` per thread. Not safe: capturing `step` in a CUDA graph, which would repeat one step count
+    `rows.BYTES_PER_THREAD` per thread. Not safe: capturing `step` in a CUDA graph, which would repeat one step count
     and one learning rate.
     """
 
