@@ -35,9 +35,9 @@ from shoal.codecs.build import build_codec
 from shoal.codecs.codec import Codec, Form
 from shoal.comm.alone import alone
 from shoal.config.sections.compression import CompressedConfig
-from shoal.parallel.buckets.bucket import Bucket, Region
-from shoal.parallel.exchange.compressed import Compressed
-from shoal.parallel.training_clock import TrainingClock
+from shoal.strategies.buckets.bucket import Bucket, Region
+from shoal.strategies.exchange.compressed import Compressed
+from shoal.strategies.exchange.training_clock import TrainingClock
 
 SHAPES = [(2048, 784), (2048,), (2048, 2048), (2048,), (10, 2048), (10,)]
 CASES = {

@@ -26,7 +26,7 @@ from shoal.comm.traced import traced
 from shoal.config.conditions import Link
 from shoal.config.sections.compression import CANDIDATES
 from shoal.data.load import load
-from shoal.parallel.exchange.auto import FIRST_STEPS, Auto
+from shoal.strategies.exchange.auto import FIRST_STEPS, Auto
 from shoal.training.build import build
 
 LOOPBACK = "loopback"

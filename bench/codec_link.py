@@ -45,7 +45,7 @@ from shoal.config.read import read
 from shoal.config.schema import RunConfig
 from shoal.data.dataset import Batch, DataSet
 from shoal.data.load import load
-from shoal.parallel.strategy import Share
+from shoal.strategies.strategy import Share
 from shoal.training.build import build, build_model
 from shoal.training.run import Run
 

@@ -28,16 +28,16 @@ from shoal.config.sections.optimizer import OptimizerConfig
 from shoal.config.sections.sync import DdpConfig, OneCopyConfig
 from shoal.data.dataset import Batch
 from shoal.events.spans import HostClock, SpanRecorder
-from shoal.parallel.exchange.linear import AllReduce
-from shoal.parallel.gradient_engine import build_engine
-from shoal.parallel.guard import Guard
-from shoal.parallel.layout.whole import Whole
-from shoal.parallel.leaf_sums import LeafSums
-from shoal.parallel.strategy import Share
-from shoal.parallel.sync.ddp import Ddp
-from shoal.parallel.sync.onecopy import OneCopySync
-from shoal.parallel.sync.sync import SyncParts
-from shoal.parallel.update import Update
+from shoal.strategies.ddp.ddp import Ddp
+from shoal.strategies.exchange.linear import AllReduce
+from shoal.strategies.gradient_engine import build_engine
+from shoal.strategies.guard import Guard
+from shoal.strategies.layout.whole import Whole
+from shoal.strategies.leaf_sums import LeafSums
+from shoal.strategies.onecopy.onecopy import OneCopySync
+from shoal.strategies.replicas.sync import SyncParts
+from shoal.strategies.strategy import Share
+from shoal.strategies.update import Update
 from step import MODELS, OPTIMIZERS, PAIR, WORKERS, Processes, Step, joined_pair, obey, work_alone
 
 RIVALS = ["ddp", "ddp, micro-batches", "ddp, readable", "ddp, invariant", "onecopy, invariant"]

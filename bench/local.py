@@ -43,7 +43,7 @@ from shoal.config.conditions import Link
 from shoal.config.read import read
 from shoal.errors import WorkerError
 from shoal.launch import programs
-from shoal.parallel.strategy import Share
+from shoal.strategies.strategy import Share
 from shoal.training.build import build
 
 BATCH = 64

@@ -23,7 +23,7 @@ from shoal.config.sections.memory import MemoryConfig
 from shoal.config.sections.model import MlpConfig
 from shoal.config.sections.optimizer import AdamConfig
 from shoal.config.sections.train import TrainConfig
-from shoal.parallel.strategy import Share
+from shoal.strategies.strategy import Share
 from shoal.training.build import build
 from shoal.training.memory.peak import PeakMemory, warm_up
 

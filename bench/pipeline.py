@@ -34,9 +34,9 @@ from common import Target, interleave, options, report
 from shoal.comm.group import Group
 from shoal.comm.over_torch.checked import join_torch
 from shoal.comm.shared_memory.group import SharedMemoryGroup
-from shoal.parallel.layout.pipeline.schedules import build, with_weights_once
-from shoal.parallel.layout.pipeline.timing import StageTimes, timeline
-from shoal.parallel.wrapper.pipeline import Pipeline
+from shoal.strategies.pipeline.library import Pipeline
+from shoal.strategies.pipeline.schedules import build, with_weights_once
+from shoal.strategies.pipeline.timing import StageTimes, timeline
 
 WORKERS, LAYERS = 2, 6
 STEPS = 3

@@ -32,15 +32,15 @@ from shoal.config.sections.optimizer import SgdConfig
 from shoal.config.sections.sync import RpcConfig
 from shoal.data.dataset import Batch
 from shoal.events.spans import HostClock, SpanRecorder
-from shoal.parallel.exchange.linear import AllReduce
-from shoal.parallel.gradient_engine import build_engine
-from shoal.parallel.guard import Guard
-from shoal.parallel.layout.whole import Whole
-from shoal.parallel.rpc.strategy import Rpc
-from shoal.parallel.strategy import Pause, Serving, Share, Strategy
-from shoal.parallel.sync.none import NoSync
-from shoal.parallel.sync.sync import SyncParts
-from shoal.parallel.update import Update
+from shoal.strategies.exchange.linear import AllReduce
+from shoal.strategies.gradient_engine import build_engine
+from shoal.strategies.guard import Guard
+from shoal.strategies.layout.whole import Whole
+from shoal.strategies.replicas.sync import SyncParts
+from shoal.strategies.rpc.rpc import Rpc
+from shoal.strategies.single import NoSync
+from shoal.strategies.strategy import Pause, Serving, Share, Strategy
+from shoal.strategies.update import Update
 
 WORKERS = 3
 OUTPUTS = 10

@@ -24,8 +24,8 @@ from shoal.config.schema import RunConfig
 from shoal.config.sections.compression import CompressedConfig
 from shoal.launch.run import launch_run
 from shoal.models.mlp import mlp
-from shoal.parallel.buckets.plan import MIB
-from shoal.parallel.sync.zero.units import cut
+from shoal.strategies.buckets.plan import MIB
+from shoal.strategies.zero.units import cut
 from shoal.training.observer import Silent
 from shoal.training.result import Result
 from shoal.training.stop import StopRequest

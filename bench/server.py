@@ -42,17 +42,17 @@ from shoal.config.sections.optimizer import SgdConfig
 from shoal.config.sections.server import ServerConfig
 from shoal.data.dataset import Batch
 from shoal.events.spans import HostClock, SpanRecorder
-from shoal.parallel.conditions import under_conditions
-from shoal.parallel.exchange.linear import AllReduce
-from shoal.parallel.gradient_engine import build_engine
-from shoal.parallel.guard import Guard
-from shoal.parallel.layout.whole import Whole
-from shoal.parallel.strategy import Gradients, Pause, Serving, Share, Strategy
-from shoal.parallel.sync.none import NoSync
-from shoal.parallel.sync.server.build import server_sync
-from shoal.parallel.sync.sync import SyncParts
-from shoal.parallel.training_clock import TrainingClock
-from shoal.parallel.update import Update
+from shoal.strategies.conditions import under_conditions
+from shoal.strategies.exchange.linear import AllReduce
+from shoal.strategies.exchange.training_clock import TrainingClock
+from shoal.strategies.gradient_engine import build_engine
+from shoal.strategies.guard import Guard
+from shoal.strategies.layout.whole import Whole
+from shoal.strategies.replicas.sync import SyncParts
+from shoal.strategies.server.build import server_sync
+from shoal.strategies.single import NoSync
+from shoal.strategies.strategy import Gradients, Pause, Serving, Share, Strategy
+from shoal.strategies.update import Update
 
 WORKERS, BATCH, SLOWDOWN, LR = 2, 64, 3, 1e-3
 SHAPE, OUTPUTS = (1, 28, 28), 10

@@ -46,17 +46,17 @@ from shoal.config.sections.optimizer import AdamConfig, OptimizerConfig, SgdConf
 from shoal.config.sections.sync import DdpConfig, OneCopyConfig
 from shoal.data.dataset import Batch
 from shoal.events.spans import HostClock, SpanRecorder
-from shoal.parallel.exchange.linear import AllReduce
-from shoal.parallel.gradient_engine import build_engine
-from shoal.parallel.guard import Guard
-from shoal.parallel.layout.whole import Whole
-from shoal.parallel.strategy import Share, Strategy
-from shoal.parallel.sync.ddp import Ddp
-from shoal.parallel.sync.none import NoSync
-from shoal.parallel.sync.onecopy import OneCopySync
-from shoal.parallel.sync.sync import SyncParts
-from shoal.parallel.update import Update
-from shoal.parallel.wrapper.distributed_data_parallel import DistributedDataParallel
+from shoal.strategies.ddp.ddp import Ddp
+from shoal.strategies.ddp.distributed_data_parallel import DistributedDataParallel
+from shoal.strategies.exchange.linear import AllReduce
+from shoal.strategies.gradient_engine import build_engine
+from shoal.strategies.guard import Guard
+from shoal.strategies.layout.whole import Whole
+from shoal.strategies.onecopy.onecopy import OneCopySync
+from shoal.strategies.replicas.sync import SyncParts
+from shoal.strategies.single import NoSync
+from shoal.strategies.strategy import Share, Strategy
+from shoal.strategies.update import Update
 
 WORKERS = 2
 BATCH = 64

@@ -28,7 +28,7 @@ from shoal import models
 from shoal.comm.alone import alone
 from shoal.comm.group import Group
 from shoal.config.sections.model import MlpConfig
-from shoal.parallel.layout.tensor.divide import tensor_parallel
+from shoal.strategies.tensor.divide import tensor_parallel
 from step import WORKERS, Processes, Step, joined_pair, obey
 
 WIDTH = 2048

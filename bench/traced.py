@@ -20,7 +20,7 @@ from shoal.config.read import read
 from shoal.config.schema import RunConfig
 from shoal.errors import WorkerError
 from shoal.launch import programs
-from shoal.parallel.strategy import Share
+from shoal.strategies.strategy import Share
 from shoal.training.build import build
 
 STEPS = 30

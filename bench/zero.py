@@ -32,14 +32,14 @@ from shoal.config.sections.model import CrossEntropyConfig
 from shoal.config.sections.sync import ZeroConfig
 from shoal.data.dataset import Batch
 from shoal.events.spans import HostClock, SpanRecorder
-from shoal.parallel.exchange.linear import AllReduce
-from shoal.parallel.gradient_engine import build_engine
-from shoal.parallel.guard import Guard
-from shoal.parallel.layout.whole import Whole
-from shoal.parallel.strategy import Share
-from shoal.parallel.sync.sync import SyncParts
-from shoal.parallel.sync.zero.zero import Zero
-from shoal.parallel.update import Update
+from shoal.strategies.exchange.linear import AllReduce
+from shoal.strategies.gradient_engine import build_engine
+from shoal.strategies.guard import Guard
+from shoal.strategies.layout.whole import Whole
+from shoal.strategies.replicas.sync import SyncParts
+from shoal.strategies.strategy import Share
+from shoal.strategies.update import Update
+from shoal.strategies.zero.zero import Zero
 from step import BATCH, MODELS, OPTIMIZERS, PAIR, WORKERS, Processes, Step, joined_pair, obey, work_alone
 
 TORCHS: dict[str, tuple[Any, dict[str, Any]]] = {

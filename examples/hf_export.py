@@ -13,7 +13,7 @@ from pathlib import Path
 from shoal.config.sections.values import Custom
 from shoal.errors import ConfigError, ShoalError
 from shoal.models import build
-from shoal.parallel.state import load_weights
+from shoal.strategies.pieces.state import load_weights
 from shoal.training.reopen import config_for, open_saved
 
 MODEL = "examples.hf:gpt2_small"

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 import shoal
-from shoal.parallel.sync.sync import SyncParts
+from shoal.strategies.replicas.sync import SyncParts
 
 
 class SignVote(shoal.ReplicaSync):

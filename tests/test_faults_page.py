@@ -19,7 +19,10 @@ def test_the_table_and_the_tests_are_the_same():
     faults = names_in("processes/test_faults.py", "launch/test_run.py")
     others = names_in("processes/test_launch.py", "launch/test_threads.py", "cli/test_launch.py")
     others |= names_in(
-        "launch/process/test_processes.py", "launch/test_supervise.py", "cli/test_interrupts.py"
+        "launch/process/test_processes.py",
+        "launch/process/test_template.py",
+        "launch/test_supervise.py",
+        "cli/test_interrupts.py",
     )
     others |= names_in("processes/test_programs.py", "processes/test_group_faults.py")
     others |= names_in("processes/test_tensor_faults.py", "processes/test_server.py")

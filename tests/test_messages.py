@@ -50,16 +50,21 @@ def prepare(folder: Path) -> None:
     assert main(shlex.split(BASE)) == 0
 
 
+def written(folder: Path) -> set[Path]:
+    """Everything in a folder but bytecode, which Python writes."""
+    return {path for path in folder.rglob("*") if "__pycache__" not in path.parts}
+
+
 def answer(line: str, folder: Path) -> str:
     """What a command prints; it must refuse with exit code 2, print nothing else, and write nothing."""
-    before = sorted(folder.rglob("*"))
+    before = written(folder)
     with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
         code = main(shlex.split(line)[1:])
     said = err.getvalue().replace(str(folder), "FOLDER")
     assert (code, out.getvalue()) == (2, ""), f"{line}: exit code {code}, {out.getvalue()}{said}"
     assert said.startswith("error: ")
     assert "Traceback" not in said
-    assert sorted(folder.rglob("*")) == before, f"{line} has written something"
+    assert written(folder) == before, f"{line} has written something"
     return said
 
 

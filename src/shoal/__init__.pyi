@@ -10,16 +10,16 @@ from shoal.data.division.samplers import RandomSampler as RandomSampler
 from shoal.data.division.subsets import DatasetPartitioner as DatasetPartitioner
 from shoal.data.division.subsets import partition as partition
 from shoal.models.metrics import Metric as Metric
-from shoal.parallel.by_hand.average_gradients import average_gradients as average_gradients
-from shoal.parallel.layout.tensor.divide import tensor_parallel as tensor_parallel
-from shoal.parallel.sync.replicas import ReplicaSync as ReplicaSync
-from shoal.parallel.sync_batchnorm import SyncBatchNorm as SyncBatchNorm
-from shoal.parallel.wrapper.distributed_data_parallel import (
+from shoal.strategies.ddp.distributed_data_parallel import (
     DistributedDataParallel as DistributedDataParallel,
 )
-from shoal.parallel.wrapper.one_copy import OneCopy as OneCopy
-from shoal.parallel.wrapper.parameter_server import ParameterServer as ParameterServer
-from shoal.parallel.wrapper.pipeline import Pipeline as Pipeline
-from shoal.parallel.wrapper.zero import zero as zero
+from shoal.strategies.library.average_gradients import average_gradients as average_gradients
+from shoal.strategies.onecopy.library import OneCopy as OneCopy
+from shoal.strategies.pipeline.library import Pipeline as Pipeline
+from shoal.strategies.replicas.replicas import ReplicaSync as ReplicaSync
+from shoal.strategies.replicas.sync_batchnorm import SyncBatchNorm as SyncBatchNorm
+from shoal.strategies.server.library import ParameterServer as ParameterServer
+from shoal.strategies.tensor.divide import tensor_parallel as tensor_parallel
+from shoal.strategies.zero.library import zero as zero
 
 __version__: str

@@ -7,7 +7,7 @@ import pytest
 from shoal.cli import text
 from shoal.cli.main import main
 from shoal.comm.algorithms import ALGORITHMS
-from shoal.parallel.layout.pipeline.schedules import SCHEDULES
+from shoal.strategies.pipeline.schedules import SCHEDULES
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

@@ -15,13 +15,13 @@ from shoal.comm.alone import alone
 from shoal.comm.mesh import Mesh
 from shoal.data.dataset import Batch
 from shoal.events.spans import HostClock, SpanRecorder
-from shoal.parallel.layout.layout import Layout
-from shoal.parallel.piece import Piece, Place
-from shoal.parallel.step import accumulate, evaluate_batch
-from shoal.parallel.strategy import Pause, StepResult, Strategy, Sums
-from shoal.parallel.sync.ddp import Ddp
-from shoal.parallel.sync.none import NoSync
-from shoal.parallel.update import Update
+from shoal.strategies.ddp.ddp import Ddp
+from shoal.strategies.layout.layout import Layout
+from shoal.strategies.pieces.piece import Piece, Place
+from shoal.strategies.single import NoSync
+from shoal.strategies.step import accumulate, evaluate_batch
+from shoal.strategies.strategy import Pause, StepResult, Strategy, Sums
+from shoal.strategies.update import Update
 
 
 def no_hook(param, callback):

@@ -10,10 +10,10 @@ from shoal.comm.mesh import Mesh
 from shoal.config.sections.model import CrossEntropyConfig
 from shoal.events.spans import HostClock, SpanRecorder
 from shoal.models import build_loss
-from shoal.parallel.gradient_engine import build_engine
-from shoal.parallel.layout.pipeline.cut import cut_by_name
-from shoal.parallel.layout.pipeline.layout import Pipelined
-from shoal.parallel.update import Update
+from shoal.strategies.gradient_engine import build_engine
+from shoal.strategies.pipeline.cut import cut_by_name
+from shoal.strategies.pipeline.pipeline import Pipelined
+from shoal.strategies.update import Update
 
 INPUTS, OUTPUTS = 6, 5
 CUTS = {1: [], 2: ["4"], 3: ["2", "6"], 4: ["2", "4", "6"]}

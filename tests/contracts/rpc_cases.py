@@ -9,9 +9,9 @@ from torch import nn
 
 from shoal.comm.traced import traced
 from shoal.config.sections.sync import RpcConfig
-from shoal.parallel.rpc.strategy import Rpc
-from shoal.parallel.strategy import Pause, Serving
-from shoal.parallel.whole_tensors import WholeTensors
+from shoal.strategies.pieces.whole_tensors import WholeTensors
+from shoal.strategies.rpc.rpc import Rpc
+from shoal.strategies.strategy import Pause, Serving
 from shoal.training import checkpoint
 from shoal.training.progress import Progress
 

@@ -23,23 +23,23 @@ from shoal.config.sections.sync import (
 from shoal.data.dataset import Batch
 from shoal.events.spans import HostClock, SpanRecorder
 from shoal.models import build_loss
-from shoal.parallel.dp import Dp
-from shoal.parallel.exchange.linear import AllReduce
-from shoal.parallel.gradient_engine import build_engine
-from shoal.parallel.guard import Guard
-from shoal.parallel.layout.whole import Whole
-from shoal.parallel.leaf_sums import LeafSums
-from shoal.parallel.piece import by_name
-from shoal.parallel.strategy import Share
-from shoal.parallel.sync.ddp import Ddp
-from shoal.parallel.sync.local.local import LocalSync
-from shoal.parallel.sync.naive import Naive
-from shoal.parallel.sync.none import NoSync
-from shoal.parallel.sync.onecopy import OneCopySync
-from shoal.parallel.sync.sync import SyncParts
-from shoal.parallel.sync.zero.zero import Zero
-from shoal.parallel.training_clock import TrainingClock
-from shoal.parallel.update import Update
+from shoal.strategies.ddp.ddp import Ddp
+from shoal.strategies.dp import Dp
+from shoal.strategies.exchange.linear import AllReduce
+from shoal.strategies.exchange.training_clock import TrainingClock
+from shoal.strategies.gradient_engine import build_engine
+from shoal.strategies.guard import Guard
+from shoal.strategies.layout.whole import Whole
+from shoal.strategies.leaf_sums import LeafSums
+from shoal.strategies.local.local import LocalSync
+from shoal.strategies.naive import Naive
+from shoal.strategies.onecopy.onecopy import OneCopySync
+from shoal.strategies.pieces.piece import by_name
+from shoal.strategies.replicas.sync import SyncParts
+from shoal.strategies.single import NoSync
+from shoal.strategies.strategy import Share
+from shoal.strategies.update import Update
+from shoal.strategies.zero.zero import Zero
 
 STEPS, BATCHES = 6, 10
 BATCH = 12

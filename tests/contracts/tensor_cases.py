@@ -19,13 +19,13 @@ from shoal.config.sections.model import (
 from shoal.data.dataset import Batch
 from shoal.events.spans import HostClock, SpanRecorder
 from shoal.models.initialise import initialise
-from shoal.parallel.gradient_engine import build_engine
-from shoal.parallel.layout.tensor.divide import divide
-from shoal.parallel.layout.whole import Whole
-from shoal.parallel.strategy import Share
-from shoal.parallel.sync.none import NoSync
-from shoal.parallel.update import Update
-from shoal.parallel.whole_tensors import WholeTensors
+from shoal.strategies.gradient_engine import build_engine
+from shoal.strategies.layout.whole import Whole
+from shoal.strategies.pieces.whole_tensors import WholeTensors
+from shoal.strategies.single import NoSync
+from shoal.strategies.strategy import Share
+from shoal.strategies.tensor.divide import divide
+from shoal.strategies.update import Update
 
 STEPS, BATCH, OUTPUTS = 3, 6, 8
 

@@ -22,8 +22,8 @@ from strategy_cases import (
 
 from shoal.comm.alone import alone
 from shoal.data.division.order import even_shares
-from shoal.parallel.strategy import Pause, Serving
-from shoal.parallel.whole_tensors import WholeTensors, weights_sha256
+from shoal.strategies.pieces.whole_tensors import WholeTensors, weights_sha256
+from shoal.strategies.strategy import Pause, Serving
 from shoal.training import checkpoint
 from shoal.training.progress import Progress
 

@@ -21,9 +21,9 @@ from shoal.comm.alone import alone
 from shoal.config.sections.optimizer import AdamConfig
 from shoal.data.division.order import even_shares
 from shoal.errors import CheckpointError
-from shoal.parallel.layout.pipeline.layout import PipelinePlan
-from shoal.parallel.piece import by_name
-from shoal.parallel.whole_tensors import WholeTensors, weights_sha256
+from shoal.strategies.pieces.piece import by_name
+from shoal.strategies.pieces.whole_tensors import WholeTensors, weights_sha256
+from shoal.strategies.pipeline.pipeline import PipelinePlan
 from shoal.training import checkpoint
 from shoal.training.progress import Progress
 

@@ -19,9 +19,9 @@ from strategy_cases import (
 from shoal.config.sections.model import CrossEntropyConfig
 from shoal.errors import ConfigError
 from shoal.models import build_loss
-from shoal.parallel.layout.pipeline.cut import cut_by_name
-from shoal.parallel.layout.pipeline.layout import PipelinePlan, divided
-from shoal.parallel.whole_tensors import WholeTensors
+from shoal.strategies.pieces.whole_tensors import WholeTensors
+from shoal.strategies.pipeline.cut import cut_by_name
+from shoal.strategies.pipeline.pipeline import PipelinePlan, divided
 from shoal.training import checkpoint
 from shoal.training.progress import Progress
 

@@ -7,8 +7,8 @@ from group_worlds import World
 
 from sent import AGREEING, CASES, MAPPING, N, trained
 from shoal.comm.threads.group import run_threads
-from shoal.parallel.strategy import EndOfTurns
-from shoal.parallel.sync.server.worker import ServerWorker
+from shoal.strategies.server.worker import ServerWorker
+from shoal.strategies.strategy import EndOfTurns
 
 BY_THREADS = [(name, 4) for name, case in CASES.items() if "threads" in case.groups]
 BY_THREADS += [

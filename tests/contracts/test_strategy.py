@@ -26,12 +26,12 @@ from torch import nn
 
 from shoal.comm.reduction import Op
 from shoal.config.sections.sync import NaiveConfig
-from shoal.parallel.exchange.exchange import Done, Exchange
-from shoal.parallel.piece import Piece
-from shoal.parallel.sync.contract import StrategySubject, examine_strategy
-from shoal.parallel.sync.ddp import Ddp
-from shoal.parallel.sync.naive import Naive
-from shoal.parallel.whole_tensors import WholeTensors
+from shoal.strategies.ddp.ddp import Ddp
+from shoal.strategies.exchange.exchange import Done, Exchange
+from shoal.strategies.naive import Naive
+from shoal.strategies.pieces.piece import Piece
+from shoal.strategies.pieces.whole_tensors import WholeTensors
+from shoal.strategies.replicas.contract import StrategySubject, examine_strategy
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:the workers' initial parameters differed", "ignore:the norm of rank"

@@ -20,10 +20,10 @@ from strategy_cases import (
 
 from shoal.config.sections.compression import CompressedConfig
 from shoal.config.sections.sync import NaiveConfig
-from shoal.parallel.exchange.compressed import Compressed
-from shoal.parallel.sync.ddp import Ddp
-from shoal.parallel.sync.naive import Naive
-from shoal.parallel.training_clock import TrainingClock
+from shoal.strategies.ddp.ddp import Ddp
+from shoal.strategies.exchange.compressed import Compressed
+from shoal.strategies.exchange.training_clock import TrainingClock
+from shoal.strategies.naive import Naive
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:the workers' initial parameters differed", "ignore:--exchange.rank 99", "ignore:the norm of rank"

@@ -19,12 +19,12 @@ from strategy_cases import (
 from shoal import optim
 from shoal.config.sections.prune import MagnitudeConfig, MovementConfig
 from shoal.config.sections.sync import NaiveConfig
-from shoal.parallel.exchange.kept import KeptOnly
-from shoal.parallel.exchange.linear import AllReduce
-from shoal.parallel.sync.ddp import Ddp
-from shoal.parallel.sync.naive import Naive
-from shoal.parallel.update import Update
 from shoal.prune.masks import WeightMasks
+from shoal.strategies.ddp.ddp import Ddp
+from shoal.strategies.exchange.kept import KeptOnly
+from shoal.strategies.exchange.linear import AllReduce
+from shoal.strategies.naive import Naive
+from shoal.strategies.update import Update
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:the workers' initial parameters differed", "ignore:the norm of rank"

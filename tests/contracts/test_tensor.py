@@ -21,7 +21,7 @@ from tensor_cases import (
 from shoal.comm.alone import alone
 from shoal.config.sections.optimizer import SgdConfig
 from shoal.data.dataset import Batch
-from shoal.parallel.whole_tensors import weights_sha256
+from shoal.strategies.pieces.whole_tensors import weights_sha256
 from shoal.training import checkpoint
 from shoal.training.progress import Progress
 

@@ -6,7 +6,7 @@ import pytest
 
 from shoal.explain.grid import as_grid
 from shoal.explain.pipeline import explain_schedule
-from shoal.parallel.layout.pipeline.schedules import SCHEDULES
+from shoal.strategies.pipeline.schedules import SCHEDULES
 
 
 def bands(grid: str) -> dict[int, str]:

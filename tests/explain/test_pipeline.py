@@ -4,7 +4,7 @@ import pytest
 
 from shoal.errors import ConfigError
 from shoal.explain.pipeline import explain_schedule
-from shoal.parallel.layout.pipeline.schedules import SCHEDULES
+from shoal.strategies.pipeline.schedules import SCHEDULES
 
 
 @pytest.mark.parametrize("name", SCHEDULES)

@@ -7,10 +7,10 @@ import pytest
 
 from shoal.explain.pipeline import explain_schedule
 from shoal.explain.timeline_svg import WIDTH, TimelineWords, as_drawing, draw_timeline
-from shoal.parallel.layout.pipeline.schedule import Action, ActionKind
-from shoal.parallel.layout.pipeline.schedules import SCHEDULES
-from shoal.parallel.layout.pipeline.timing import TimedAction
 from shoal.report.svg import for_page
+from shoal.strategies.pipeline.schedule import Action, ActionKind
+from shoal.strategies.pipeline.schedules import SCHEDULES
+from shoal.strategies.pipeline.timing import TimedAction
 
 SVG = "{http://www.w3.org/2000/svg}"
 

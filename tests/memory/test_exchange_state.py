@@ -9,9 +9,9 @@ from shoal.config.read import read
 from shoal.memory.exchange_state import FEEDBACK, MEMORIES, UNKNOWN, counted_state, exchange_state
 from shoal.memory.measure import measure
 from shoal.memory.table import as_table, fullest
-from shoal.parallel.buckets.bucket import Bucket
-from shoal.parallel.exchange.build import build_exchange
-from shoal.parallel.training_clock import TrainingClock
+from shoal.strategies.buckets.bucket import Bucket
+from shoal.strategies.exchange.build import build_exchange
+from shoal.strategies.exchange.training_clock import TrainingClock
 
 PARAMS = dict(nn.Sequential(nn.Linear(64, 32), nn.Linear(32, 10)).named_parameters())
 NUM_BYTES = sum(param.nbytes for param in PARAMS.values())

@@ -4,7 +4,7 @@ import torch
 
 from shoal.comm.shared_memory.arena import Arena
 from shoal.memory import process
-from shoal.parallel.freed_memory import return_freed_memory
+from shoal.strategies.pieces.freed_memory import return_freed_memory
 
 MIB = 2**20
 

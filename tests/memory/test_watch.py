@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from shoal.memory.watch import MemoryWatch
-from shoal.parallel.freed_memory import return_freed_memory
+from shoal.strategies.pieces.freed_memory import return_freed_memory
 
 
 def test_a_step_is_seen_with_its_gradients_activations_and_state():

@@ -22,12 +22,12 @@ from shoal.config.sections.sync import DdpConfig, DpConfig, NaiveConfig, OneCopy
 from shoal.data.dataset import Batch
 from shoal.data.division.order import even_shares
 from shoal.data.load import load
-from shoal.parallel.dp import Dp
-from shoal.parallel.piece import by_name
-from shoal.parallel.strategy import Share
-from shoal.parallel.sync.ddp import Ddp
-from shoal.parallel.sync.naive import Naive
-from shoal.parallel.sync.onecopy import OneCopySync
+from shoal.strategies.ddp.ddp import Ddp
+from shoal.strategies.dp import Dp
+from shoal.strategies.naive import Naive
+from shoal.strategies.onecopy.onecopy import OneCopySync
+from shoal.strategies.pieces.piece import by_name
+from shoal.strategies.strategy import Share
 
 BATCH = 20
 STRATEGIES = {

@@ -18,20 +18,20 @@ from shoal.data.dataset import Batch
 from shoal.errors import DivergedError
 from shoal.events.spans import HostClock, SpanRecorder
 from shoal.models import build_loss
-from shoal.parallel.conditions import FACTORS, under_conditions
-from shoal.parallel.exchange.exchange import Exchange
-from shoal.parallel.exchange.linear import AllReduce
-from shoal.parallel.exchange.robust import Robust
-from shoal.parallel.exchange.rules import ROBUST
-from shoal.parallel.gradient_engine import GradientEngine, build_engine
-from shoal.parallel.guard import Guard
-from shoal.parallel.layout.whole import Whole
-from shoal.parallel.strategy import Share
-from shoal.parallel.sync.ddp import Ddp
-from shoal.parallel.sync.naive import Naive
-from shoal.parallel.sync.sync import SyncParts
-from shoal.parallel.training_clock import TrainingClock
-from shoal.parallel.update import Update
+from shoal.strategies.conditions import FACTORS, under_conditions
+from shoal.strategies.ddp.ddp import Ddp
+from shoal.strategies.exchange.exchange import Exchange
+from shoal.strategies.exchange.linear import AllReduce
+from shoal.strategies.exchange.robust import Robust
+from shoal.strategies.exchange.rules import ROBUST
+from shoal.strategies.exchange.training_clock import TrainingClock
+from shoal.strategies.gradient_engine import GradientEngine, build_engine
+from shoal.strategies.guard import Guard
+from shoal.strategies.layout.whole import Whole
+from shoal.strategies.naive import Naive
+from shoal.strategies.replicas.sync import SyncParts
+from shoal.strategies.strategy import Share
+from shoal.strategies.update import Update
 
 SIZE, STEPS, FIRST_BAD = 5, 4, 2
 STRATEGIES = {"naive": (Naive, NaiveConfig()), "ddp": (Ddp, DdpConfig())}

@@ -12,9 +12,9 @@ from shoal.config.sections.optimizer import AdamConfig
 from shoal.config.sections.sync import ZeroConfig
 from shoal.data.dataset import Batch
 from shoal.data.load import load
-from shoal.parallel.strategy import Share
-from shoal.parallel.sync.zero.zero import Zero
-from shoal.parallel.whole_tensors import WholeTensors
+from shoal.strategies.pieces.whole_tensors import WholeTensors
+from shoal.strategies.strategy import Share
+from shoal.strategies.zero.zero import Zero
 
 BATCH, STEPS, LR = 12, 3, 1e-3
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from shoal.errors import CheckpointError
-from shoal.parallel.piece import Piece
+from shoal.strategies.pieces.piece import Piece
 from shoal.training import checkpoint
 from shoal.training.progress import Progress
 

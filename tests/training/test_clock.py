@@ -11,8 +11,8 @@ from shoal.comm.traced import traced
 from shoal.events.file import EventFile, read_events
 from shoal.events.folder import RunFolder
 from shoal.events.spans import HostClock, SpanRecorder, host_ns
-from shoal.parallel.strategy import StepResult
 from shoal.report.communication import communication
+from shoal.strategies.strategy import StepResult
 from shoal.training.clock import measure_clock_offset
 from shoal.training.observer import Silent
 from shoal.training.progress import Progress

@@ -12,8 +12,8 @@ from shoal.events.file import EventFile, read_events
 from shoal.events.folder import RunFolder
 from shoal.events.spans import HostClock, SpanRecorder
 from shoal.events.steps import steps_of
-from shoal.parallel.guard import Remedies
-from shoal.parallel.strategy import StepResult
+from shoal.strategies.guard import Remedies
+from shoal.strategies.strategy import StepResult
 from shoal.training import worker
 from shoal.training.observer import Silent
 from shoal.training.progress import Progress

@@ -7,7 +7,7 @@ import torch
 
 from shoal.comm.threads.group import run_threads
 from shoal.config.read import read
-from shoal.parallel.layout.whole import Whole
+from shoal.strategies.layout.whole import Whole
 from shoal.training import build, checkpoint, worker
 from shoal.training.observer import Silent
 from shoal.training.stop import StopRequest

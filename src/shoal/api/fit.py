@@ -22,8 +22,8 @@ from shoal.events.folder import RunFolder
 from shoal.models.has_values import check_has_values
 from shoal.models.metrics import Metric
 from shoal.optim.over import check_function
-from shoal.parallel.state import load_weights
-from shoal.parallel.strategy import Strategy
+from shoal.strategies.pieces.state import load_weights
+from shoal.strategies.strategy import Strategy
 from shoal.training.result import Result
 from shoal.training.weights import read_model
 

@@ -12,8 +12,8 @@ from shoal.config.kinds import AtLeast, AtMost
 from shoal.config.sections.values import Seconds
 
 if TYPE_CHECKING:
-    from shoal.parallel.exchange.contract import Verdict
-    from shoal.parallel.exchange.exam import Subject
+    from shoal.strategies.exchange.contract import Verdict
+    from shoal.strategies.exchange.exam import Subject
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def run(given: Given[CheckFlags]) -> int:
     name = given.words[0]
     subject = _subject(given)
 
-    from shoal.parallel.exchange.contract import examine
+    from shoal.strategies.exchange.contract import examine
 
     title = f"{text.bold(name)}: {_in_words(subject)}"
     about = {"exchange": name, "workers": list(subject.sizes), "rule": subject.is_rule}
@@ -97,8 +97,8 @@ def run_strategy(given: Given[StrategyFlags]) -> int:
     config = read(None, ["--strategy", name, *given.settings]).sync
 
     from shoal.comm.alone import alone
-    from shoal.parallel.sync.contract import StrategySubject, examine_strategy, parts_for
-    from shoal.parallel.sync.user_sync import is_exact, make_user_sync
+    from shoal.strategies.replicas.contract import StrategySubject, examine_strategy, parts_for
+    from shoal.strategies.replicas.user_sync import is_exact, make_user_sync
 
     make = make_user_sync(config)
     make(parts_for(alone(), "sgd"))  # what cannot be constructed cannot be checked
@@ -117,7 +117,7 @@ def _subject(given: Given[CheckFlags]) -> "Subject":
 
     import torch
 
-    from shoal.parallel.exchange.exam import subject_of
+    from shoal.strategies.exchange.exam import subject_of
 
     flags = given.flags
     precision: torch.dtype | None = getattr(torch, flags.precision) if flags.precision else None

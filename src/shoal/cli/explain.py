@@ -15,7 +15,7 @@ from shoal.config.kinds import AtLeast, AtMost
 from shoal.errors import ConfigError, unknown
 
 if TYPE_CHECKING:
-    from shoal.parallel.layout.pipeline.schedule import ActionKind
+    from shoal.strategies.pipeline.schedule import ActionKind
 
 WORKERS, STAGES, MICROBATCHES = 4, 4, 8
 
@@ -60,7 +60,7 @@ def run(given: Given[ExplainFlags]) -> int:
 
 
 def _is_schedule(name: str) -> bool:
-    from shoal.parallel.layout.pipeline.schedules import SCHEDULES
+    from shoal.strategies.pipeline.schedules import SCHEDULES
 
     return name in SCHEDULES
 
@@ -86,7 +86,7 @@ def _algorithm(name: str, flags: ExplainFlags) -> tuple[str, str]:
     from shoal.comm.algorithms import ALGORITHMS
     from shoal.explain.rounds import explain
     from shoal.explain.show import as_svg, as_text
-    from shoal.parallel.layout.pipeline.schedules import SCHEDULES
+    from shoal.strategies.pipeline.schedules import SCHEDULES
 
     if name not in ALGORITHMS:
         raise ConfigError(unknown("algorithm or schedule", name, [*ALGORITHMS, *SCHEDULES]))
@@ -109,7 +109,7 @@ def _paint(kind: "ActionKind | None", words: str) -> str:
 def _names() -> list[str]:
     from shoal.comm.algorithms import ALGORITHMS
     from shoal.explain.pipeline import summary_of
-    from shoal.parallel.layout.pipeline.schedules import SCHEDULES
+    from shoal.strategies.pipeline.schedules import SCHEDULES
 
     algorithms = {name: (each.__doc__ or "").strip().splitlines()[0] for name, each in ALGORITHMS.items()}
     return [

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from shoal.compare.comparison import ComparedRun, Comparison
 from shoal.compare.remark import Remark, percent, remark, size_in_words
-from shoal.parallel.layout.pipeline.formulas import FORMULAS
-from shoal.parallel.layout.pipeline.timing import UNIT_TIMES
+from shoal.strategies.pipeline.formulas import FORMULAS
+from shoal.strategies.pipeline.timing import UNIT_TIMES
 from shoal.words import Words
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from itertools import groupby
 
 from shoal.explain.pipeline import ScheduleExplanation
-from shoal.parallel.layout.pipeline.schedule import ActionKind
-from shoal.parallel.layout.pipeline.timing import TimedAction
+from shoal.strategies.pipeline.schedule import ActionKind
+from shoal.strategies.pipeline.timing import TimedAction
 
 Paint = Callable[[ActionKind | None, str], str]
 """Colours a piece of text by the action it stands for; None is idle time."""

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shoal.errors import ConfigError, unknown
-from shoal.parallel.layout.pipeline.formulas import FORMULAS, Formula, bubble
-from shoal.parallel.layout.pipeline.schedule import Schedule
-from shoal.parallel.layout.pipeline.schedules import SCHEDULES, build, with_weights_once
-from shoal.parallel.layout.pipeline.timing import Timeline, timeline
-from shoal.parallel.layout.pipeline.validate import validate
+from shoal.strategies.pipeline.formulas import FORMULAS, Formula, bubble
+from shoal.strategies.pipeline.schedule import Schedule
+from shoal.strategies.pipeline.schedules import SCHEDULES, build, with_weights_once
+from shoal.strategies.pipeline.timing import Timeline, timeline
+from shoal.strategies.pipeline.validate import validate
 
 MAX_STAGES, MAX_MICROBATCHES = 32, 64
 

@@ -13,9 +13,9 @@ from statistics import median_low
 
 from shoal.explain.grid import TICK, WORDS, balanced
 from shoal.explain.pipeline import ScheduleExplanation
-from shoal.parallel.layout.pipeline.schedule import ActionKind
-from shoal.parallel.layout.pipeline.timing import TimedAction
 from shoal.report.svg import COLOURS, FRAME, GRAPH, for_file
+from shoal.strategies.pipeline.schedule import ActionKind
+from shoal.strategies.pipeline.timing import TimedAction
 
 WIDTH = 480
 """Pixels: text of 12 is still 9 pixels high on a phone of 360."""

@@ -16,7 +16,7 @@ from shoal.config.sections.server import ServerConfig
 from shoal.events.folder import RunFolder
 from shoal.launch import training
 from shoal.launch.one_worker import joined_group
-from shoal.parallel.exchange.build import check_exchange
+from shoal.strategies.exchange.build import check_exchange
 from shoal.training import worker
 from shoal.training.observer import Observer, Silent
 from shoal.training.result import Result

@@ -29,7 +29,7 @@ from shoal.launch.process import forks, processes
 from shoal.launch.process.worker_tasks import TASKS
 from shoal.launch.reports import Report, Reporter, replay
 from shoal.launch.supervise import Listener, Policy
-from shoal.parallel.exchange.choice import CodecNotice
+from shoal.strategies.exchange.choice import CodecNotice
 from shoal.training import worker
 from shoal.training.build import torch_settings
 from shoal.training.observer import Observer, Silent

@@ -22,8 +22,8 @@ from shoal.config.sections.compression import CompressedConfig
 from shoal.config.sections.exchange import AllReduceConfig, ByConfig, RobustConfig
 from shoal.memory.formulas import Component
 from shoal.memory.process import storages_of
-from shoal.parallel.exchange.compressed import Compressed
-from shoal.parallel.exchange.exchange import Exchange
+from shoal.strategies.exchange.compressed import Compressed
+from shoal.strategies.exchange.exchange import Exchange
 
 FEEDBACK, MEMORIES, UNKNOWN = "error feedback", "codec memories", "exchange state"
 

@@ -51,7 +51,7 @@ from shoal.memory.pass_peak import pass_peak
 from shoal.memory.sized_model import sized_model, without_memory
 from shoal.memory.sizes import accumulates, may_use_gpu, samples_per_step, sizes_of, small_run
 from shoal.memory.watch import MemoryWatch, StepMemory
-from shoal.parallel.strategy import Share
+from shoal.strategies.strategy import Share
 from shoal.training.build import build, torch_settings
 from shoal.training.memory.checkpointing import checkpoint_blocks, recomputed_blocks
 from shoal.training.memory.peak import warm_up

@@ -25,7 +25,7 @@ from shoal.data.dataset import Batch
 from shoal.memory.activations import FusedAttention
 from shoal.memory.process import memory_id
 from shoal.memory.sized_model import Autocast, have_no_memory, sized_batch
-from shoal.parallel.step import backward_from
+from shoal.strategies.step import backward_from
 from shoal.training.memory.offloading import SMALLEST
 
 

@@ -23,12 +23,12 @@ from shoal.optim.compact.formats import TABLE_BYTES
 from shoal.optim.compact.optimizer import CHUNK_ON_GPU, CHUNK_PER_THREAD, SMALL, encoded_bytes
 from shoal.optim.over import state_bytes
 from shoal.optim.rows import BYTES_PER_THREAD
-from shoal.parallel.buckets.linear_gradients import covered
-from shoal.parallel.buckets.plan import MIB, Kind, Size, plan
-from shoal.parallel.buckets.reducer import MOVED_BYTES
-from shoal.parallel.sync.step_in_backward import bucket_bytes
-from shoal.parallel.sync.zero.units import cut
-from shoal.parallel.sync.zero.zero import unit_of
+from shoal.strategies.buckets.linear_gradients import covered
+from shoal.strategies.buckets.plan import MIB, Kind, Size, plan
+from shoal.strategies.buckets.reducer import MOVED_BYTES
+from shoal.strategies.replicas.step_in_backward import bucket_bytes
+from shoal.strategies.zero.units import cut
+from shoal.strategies.zero.zero import unit_of
 from shoal.training.memory.storage import storage_of
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from shoal.config.schema import RunConfig
 from shoal.memory.formulas import OTHER, Component
 from shoal.memory.measure import WorkerMemory
-from shoal.parallel.buckets.plan import MIB
+from shoal.strategies.buckets.plan import MIB
 
 
 def fullest(workers: Sequence[WorkerMemory]) -> WorkerMemory:

@@ -16,7 +16,7 @@ from shoal.errors import ConfigError
 from shoal.memory.measure import by_formula
 from shoal.memory.techniques import FREED, TECHNIQUES, MemoryVariant, keeps_freed_memory, single_variants
 from shoal.memory.trial import Trial, try_each
-from shoal.parallel.buckets.plan import MIB
+from shoal.strategies.buckets.plan import MIB
 
 VISIBLE = MIB // 10
 """What the table shows: tenths of a MiB."""

@@ -36,7 +36,7 @@ from shoal.errors import ConfigError, WorkerError
 from shoal.events.run_delay import BUSY, RunDelay
 from shoal.launch import programs
 from shoal.launch.one_worker import joined_group
-from shoal.parallel.strategy import Share
+from shoal.strategies.strategy import Share
 from shoal.training.build import build, torch_settings
 from shoal.training.memory.peak import PeakMemory, warm_up
 from shoal.training.run import Run

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from shoal.memory import process
-from shoal.parallel.freed_memory import return_freed_memory
+from shoal.strategies.pieces.freed_memory import return_freed_memory
 
 
 @dataclass

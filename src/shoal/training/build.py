@@ -24,28 +24,28 @@ from shoal.errors import ConfigError
 from shoal.events.folder import RunFolder
 from shoal.events.spans import Clock, SpanRecorder
 from shoal.models.measures import Measure, measures_for
-from shoal.parallel.dp import Dp
-from shoal.parallel.exchange.build import build_exchange
-from shoal.parallel.exchange.exchange import Exchange
-from shoal.parallel.exchange.kept import KeptOnly
-from shoal.parallel.freed_memory import return_large_memory_at_once
-from shoal.parallel.guard import Guard, exact_total
-from shoal.parallel.layout.layout import Layout
-from shoal.parallel.leaf_sums import total_of_rows
-from shoal.parallel.rpc.strategy import Rpc
-from shoal.parallel.strategy import Strategy
-from shoal.parallel.sync.ddp import Ddp
-from shoal.parallel.sync.local.local import LocalSync
-from shoal.parallel.sync.naive import Naive
-from shoal.parallel.sync.none import NoSync
-from shoal.parallel.sync.onecopy import OneCopySync
-from shoal.parallel.sync.server.build import server_sync
-from shoal.parallel.sync.sync import SyncParts
-from shoal.parallel.sync.user_sync import build_user_sync
-from shoal.parallel.sync.zero.zero import Zero
-from shoal.parallel.training_clock import TrainingClock
-from shoal.parallel.update import Update
 from shoal.prune.masks import WeightMasks
+from shoal.strategies.ddp.ddp import Ddp
+from shoal.strategies.dp import Dp
+from shoal.strategies.exchange.build import build_exchange
+from shoal.strategies.exchange.exchange import Exchange
+from shoal.strategies.exchange.kept import KeptOnly
+from shoal.strategies.exchange.training_clock import TrainingClock
+from shoal.strategies.guard import Guard, exact_total
+from shoal.strategies.layout.layout import Layout
+from shoal.strategies.leaf_sums import total_of_rows
+from shoal.strategies.local.local import LocalSync
+from shoal.strategies.naive import Naive
+from shoal.strategies.onecopy.onecopy import OneCopySync
+from shoal.strategies.pieces.freed_memory import return_large_memory_at_once
+from shoal.strategies.replicas.sync import SyncParts
+from shoal.strategies.replicas.user_sync import build_user_sync
+from shoal.strategies.rpc.rpc import Rpc
+from shoal.strategies.server.build import server_sync
+from shoal.strategies.single import NoSync
+from shoal.strategies.strategy import Strategy
+from shoal.strategies.update import Update
+from shoal.strategies.zero.zero import Zero
 from shoal.training.clock import clock_of
 from shoal.training.evaluation.best import BestEpoch
 from shoal.training.memory.storage import storage_of, store_parameters

@@ -27,7 +27,7 @@ from shoal.comm.group import Group
 from shoal.errors import CheckpointError, ConfigError
 from shoal.events.folder import RunFolder, record_sha256
 from shoal.files import delete, discard, flush, make_folder, open_file, open_new, read_text
-from shoal.parallel.piece import Piece, Place
+from shoal.strategies.pieces.piece import Piece, Place
 from shoal.training.progress import Progress
 from shoal.training.weights import write_header, write_tensor
 

@@ -24,8 +24,8 @@ from torch import Tensor
 
 from shoal.data.dataset import Batch
 from shoal.data.division import Division
-from shoal.parallel.strategy import Pause, Serving, Share, StepResult, Turn
-from shoal.parallel.sync.own_losses import agreed_loss
+from shoal.strategies.replicas.own_losses import agreed_loss
+from shoal.strategies.strategy import Pause, Serving, Share, StepResult, Turn
 from shoal.training.evaluation.evaluate import evaluate
 from shoal.training.progress import Progress
 from shoal.training.run import Run

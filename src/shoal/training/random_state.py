@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from shoal.data.seeds import generator_for, seed_for
-from shoal.parallel.piece import Piece
+from shoal.strategies.pieces.piece import Piece
 from shoal.training.one_operator_object import make_operator_objects_once
 
 DREW_LATE = (

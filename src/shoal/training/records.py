@@ -12,8 +12,8 @@ from shoal import __version__
 from shoal.comm.group import BUSY_S
 from shoal.comm.links.measure import Measured
 from shoal.events.clocks import ClockOffset
-from shoal.parallel.exchange.choice import Choice, CodecNotice
-from shoal.parallel.whole_tensors import WholeTensors
+from shoal.strategies.exchange.choice import Choice, CodecNotice
+from shoal.strategies.pieces.whole_tensors import WholeTensors
 from shoal.training import checkpoint
 from shoal.training.evaluation.evaluate import Metrics
 from shoal.training.hooks import Hook

@@ -14,10 +14,10 @@ from shoal.events.file import EventFile
 from shoal.events.folder import RunFolder
 from shoal.events.spans import SpanRecorder
 from shoal.models.measures import Measure
-from shoal.parallel.exchange.exchange import Exchange
-from shoal.parallel.strategy import Strategy
-from shoal.parallel.training_clock import TrainingClock
 from shoal.prune.masks import WeightMasks
+from shoal.strategies.exchange.exchange import Exchange
+from shoal.strategies.exchange.training_clock import TrainingClock
+from shoal.strategies.strategy import Strategy
 from shoal.training.evaluation.best import BestEpoch
 from shoal.training.evaluation.evaluate import Metrics
 from shoal.training.hooks import Hook

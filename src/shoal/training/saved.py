@@ -13,11 +13,11 @@ from shoal.config.seal import check_seal
 from shoal.errors import CheckpointError, ConfigError
 from shoal.events.folder import RunFolder
 from shoal.files import read_text
-from shoal.parallel.exchange.exchange import pieces_under
-from shoal.parallel.state import load_weights
 from shoal.prune.channels.description import ModelDescription
 from shoal.prune.channels.widths import Widths, resize
 from shoal.prune.masks import KEPT
+from shoal.strategies.exchange.exchange import pieces_under
+from shoal.strategies.pieces.state import load_weights
 from shoal.training import checkpoint
 from shoal.training.prune.files import read_masks
 from shoal.training.weights import read_model

@@ -1,7 +1,7 @@
 """Batches that are too small for batch norm: the error says which, and which batch size suffices."""
 
 from shoal.errors import ConfigError
-from shoal.parallel.strategy import Share
+from shoal.strategies.strategy import Share
 from shoal.training.run import Run
 
 

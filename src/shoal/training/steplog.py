@@ -16,8 +16,8 @@ import torch
 from shoal.errors import DivergedError
 from shoal.events.file import EventFile
 from shoal.events.spans import KEPT_EVERY, MAPPED, OUTSIDE_STEPS, Span, SpanRecorder, totals_ns
-from shoal.parallel.guard import ALL_REMEDIES, Remedies
-from shoal.parallel.strategy import StepResult
+from shoal.strategies.guard import ALL_REMEDIES, Remedies
+from shoal.strategies.strategy import StepResult
 from shoal.training.observer import Observer
 from shoal.training.progress import Progress
 

@@ -13,7 +13,7 @@ from shoal.errors import CheckpointError, ConfigError
 from shoal.events.weights import DTYPES as NAMES
 from shoal.events.weights import check_weights
 from shoal.files import open_file, open_new, temporary_beside
-from shoal.parallel.whole_tensors import Fingerprint, WholeTensors
+from shoal.strategies.pieces.whole_tensors import Fingerprint, WholeTensors
 
 DTYPES: dict[torch.dtype, str] = {getattr(torch, name): code for name, code in NAMES.items()}
 """The names of dtypes in the safetensors format."""

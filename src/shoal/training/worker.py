@@ -25,11 +25,11 @@ from shoal.events.file import EventFile
 from shoal.events.folder import RunFolder, create, held, remove_unfinished, run_id_line, write_whole
 from shoal.events.run_delay import RunDelay
 from shoal.events.spans import Span
-from shoal.parallel.exchange.auto import Auto
-from shoal.parallel.state import load_weights
-from shoal.parallel.whole_tensors import WholeTensors, weights_sha256
 from shoal.prune.channels.description import ModelDescription
 from shoal.prune.schedule import CubicSchedule
+from shoal.strategies.exchange.auto import Auto
+from shoal.strategies.pieces.state import load_weights
+from shoal.strategies.pieces.whole_tensors import WholeTensors, weights_sha256
 from shoal.training import checkpoint
 from shoal.training.balance import Balance
 from shoal.training.build import build, few_inputs, torch_settings

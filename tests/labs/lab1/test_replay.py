@@ -9,7 +9,7 @@ from shoal.config.sections.model import MlpConfig
 from shoal.config.sections.optimizer import SgdConfig
 from shoal.config.sections.train import OutputConfig, TrainConfig
 from shoal.labs.lab1.replay import whole_loss_after
-from shoal.parallel.state import load_weights
+from shoal.strategies.pieces.state import load_weights
 from shoal.training import worker
 
 

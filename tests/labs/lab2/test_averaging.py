@@ -6,8 +6,8 @@ from shoal.comm.traced import traced
 from shoal.config.sections.values import Custom
 from shoal.labs.lab2.averaging import BRANCHES, CALLS
 from shoal.labs.lab2.branches import ALL, COURSE, MESSAGES, calls_of, exchange_of
-from shoal.parallel.exchange.contract import examine
-from shoal.parallel.exchange.exam import subject_of
+from shoal.strategies.exchange.contract import examine
+from shoal.strategies.exchange.exam import subject_of
 
 
 @pytest.mark.parametrize("branch", BRANCHES)

@@ -3,8 +3,8 @@ import pytest
 from shoal.errors import ConfigError
 from shoal.labs.lab2.branches import ALL, exchange_of
 from shoal.labs.lab2.plan import CONDITIONS, FULL, QUICK, plan_for
-from shoal.parallel.exchange.build import check_exchange
 from shoal.report.paired import FEWEST, outside_interval
+from shoal.strategies.exchange.build import check_exchange
 
 
 @pytest.mark.parametrize("quick", [True, False])

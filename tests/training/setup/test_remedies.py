@@ -3,7 +3,7 @@
 import pytest
 
 from shoal.config.read import read
-from shoal.parallel.guard import Remedies
+from shoal.strategies.guard import Remedies
 from shoal.training.setup.remedies import remedies_of
 
 

@@ -20,7 +20,7 @@ from shoal.data.dataset import DataSet
 from shoal.data.division.order import epoch_order
 from shoal.events.folder import RunFolder
 from shoal.labs.lab1.plan import BATCH_SIZE
-from shoal.parallel.state import load_weights
+from shoal.strategies.pieces.state import load_weights
 from shoal.training.weights import read_model
 
 BATCHES = 40

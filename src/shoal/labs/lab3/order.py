@@ -16,7 +16,7 @@ from shoal.data.division import Division, Global, build_division
 from shoal.data.load import load
 from shoal.labs.lab3.plan import BATCH_SIZE, DIVISIONS, EQUAL_RATE, Plan, partition_of
 from shoal.launch import threads
-from shoal.parallel.wrapper.distributed_data_parallel import DistributedDataParallel
+from shoal.strategies.ddp.distributed_data_parallel import DistributedDataParallel
 from shoal.training.build import torch_settings
 
 

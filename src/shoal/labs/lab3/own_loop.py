@@ -29,7 +29,7 @@ from shoal.labs.lab3.plan import BATCH_SIZE, RATE, Plan, run_name
 from shoal.labs.lab3.wrong_samplers import OneWorkersRange, SeedPerRank
 from shoal.labs.runs import Runs
 from shoal.launch import threads
-from shoal.parallel.wrapper.distributed_data_parallel import DistributedDataParallel
+from shoal.strategies.ddp.distributed_data_parallel import DistributedDataParallel
 from shoal.training.build import torch_settings
 
 MakeSampler = Callable[[TensorDataset, Tensor, int, int, int], Any]

@@ -10,11 +10,11 @@ from statistics import median
 from shoal.events.file import read_events
 from shoal.events.folder import RunFolder
 from shoal.events.steps import StepRecord, steps_of
-from shoal.parallel.layout.pipeline.schedule import ALL, Action, ActionKind
-from shoal.parallel.layout.pipeline.schedules import build
-from shoal.parallel.layout.pipeline.timing import StageTimes, TimedAction, Timeline, timeline
 from shoal.report.communication import WARM_UP_STEPS
 from shoal.report.findings import Measured, inside_run
+from shoal.strategies.pipeline.schedule import ALL, Action, ActionKind
+from shoal.strategies.pipeline.schedules import build
+from shoal.strategies.pipeline.timing import StageTimes, TimedAction, Timeline, timeline
 
 _NAME = re.compile(r"([FBIW])(\d+|\*)")
 K = ActionKind

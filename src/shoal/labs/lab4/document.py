@@ -8,13 +8,13 @@ from shoal.labs.lab4.measure import Measurements, Way
 from shoal.labs.lab4.plan import BATCH_SIZE, MICROBATCHES, MOMENTUM, RATE, SCHEDULES, STAGES
 from shoal.labs.numbers import scientific
 from shoal.labs.page.page import Page, source
-from shoal.parallel.layout.pipeline import schedules
-from shoal.parallel.layout.pipeline.formulas import FORMULAS
-from shoal.parallel.layout.pipeline.timing import UNIT_TIMES
-from shoal.parallel.layout.tensor import linear
-from shoal.parallel.rpc.strategy import Rpc
 from shoal.report.document import Block, Bullets, Code, Formula, Paragraph, Table
 from shoal.report.findings import Measured, of_samples
+from shoal.strategies.pipeline import schedules
+from shoal.strategies.pipeline.formulas import FORMULAS
+from shoal.strategies.pipeline.timing import UNIT_TIMES
+from shoal.strategies.rpc.rpc import Rpc
+from shoal.strategies.tensor import linear
 
 SHOWN = {
     "rpc": Rpc._step,  # pyright: ignore[reportPrivateUsage]

@@ -10,12 +10,12 @@ from shoal.labs.lab4.plan import MICROBATCHES, SCHEDULES
 from shoal.labs.page.bars import GAP, Bar, BarPanel, Part, draw_bars, time_parts
 from shoal.labs.page.pictures import Draw, Svg
 from shoal.labs.words import Words
-from shoal.parallel.layout.pipeline.formulas import FORMULAS
-from shoal.parallel.layout.pipeline.schedule import ActionKind
-from shoal.parallel.layout.pipeline.timing import UNIT_TIMES, Timeline
 from shoal.report.canvas import Drawing
 from shoal.report.figures import Dash, Line, Panel, Style, coinciding, draw, draw_grid
 from shoal.report.runs import Array
+from shoal.strategies.pipeline.formulas import FORMULAS
+from shoal.strategies.pipeline.schedule import ActionKind
+from shoal.strategies.pipeline.timing import UNIT_TIMES, Timeline
 
 LOOKS: dict[str, tuple[str, Dash, str]] = {
     "single": ("grey", "solid", ""),

@@ -7,10 +7,10 @@ from shoal.labs.lab4.measure import Measurements
 from shoal.labs.lab4.plan import MICROBATCHES, SCHEDULES
 from shoal.labs.numbers import scientific, whether
 from shoal.labs.page.analysis import Findings
-from shoal.parallel.layout.pipeline.formulas import FORMULAS
-from shoal.parallel.layout.pipeline.timing import UNIT_TIMES
 from shoal.report.findings import SPREADS, Finding, Measured, Verdict, inside_run
 from shoal.report.paired import Paired, by_rounds, first_higher, first_lower, typical
+from shoal.strategies.pipeline.formulas import FORMULAS
+from shoal.strategies.pipeline.timing import UNIT_TIMES
 from shoal.words import Phrase
 
 NEAR = 0.1

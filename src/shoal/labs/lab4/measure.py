@@ -20,12 +20,12 @@ from shoal.labs.lab4.rounds import Rounds, timed_in_turns
 from shoal.labs.lab4.waiting import divided_by_sender
 from shoal.labs.numbers import sample_counts
 from shoal.labs.runs import Runs
-from shoal.parallel.layout.pipeline.schedule import Row
-from shoal.parallel.layout.pipeline.schedules import build
 from shoal.report.communication import RankShares
 from shoal.report.findings import Measured, inside_run
 from shoal.report.paired import Paired, by_rounds
 from shoal.report.runs import Array, Run
+from shoal.strategies.pipeline.schedule import Row
+from shoal.strategies.pipeline.schedules import build
 from shoal.training import checkpoint
 
 

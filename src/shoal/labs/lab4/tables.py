@@ -1,9 +1,9 @@
 """Every number of the report, as tables for other programs."""
 
 from shoal.labs.lab4.measure import Measurements
-from shoal.parallel.layout.pipeline.formulas import FORMULAS
-from shoal.parallel.layout.pipeline.timing import UNIT_TIMES
 from shoal.report.tables import Records
+from shoal.strategies.pipeline.formulas import FORMULAS
+from shoal.strategies.pipeline.timing import UNIT_TIMES
 
 
 def tables(measured: Measurements) -> dict[str, Records]:

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from shoal.events.spans import Span
 from shoal.events.steps import StepRecord
-from shoal.parallel.layout.pipeline.schedule import Action, Row
 from shoal.report.communication import WARM_UP_STEPS, RankShares
+from shoal.strategies.pipeline.schedule import Action, Row
 
 MESSAGES = ("send", "recv")
 

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 BLOCK = 256
-"""Values with a common scale. It divides the chunks at which parameters are cut into slices (`parallel/norms.py`), so
+"""Values with a common scale. It divides the chunks at which parameters are cut into slices (`strategies/norms.py`), so
 that a slice has the blocks, and the bits, of the whole."""
 _SHIFT = 23 - 10
 """Bits of a float32 by which a value is not looked up: the sign, the exponent and 10 bits of the mantissa are left."""

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from shoal.errors import ConfigError
-from shoal.parallel.layout.pipeline.stage import random_state, set_random_state
+from shoal.strategies.pipeline.stage import random_state, set_random_state
 from shoal.training.memory.blocks import Forward, SequenceOfBlocks, blocks_of, replace_forward
 
 

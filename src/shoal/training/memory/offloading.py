@@ -30,9 +30,9 @@ from torch import Tensor, UntypedStorage
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from shoal.errors import ConfigError
-from shoal.parallel.buckets.plan import MIB
-from shoal.parallel.freed_memory import return_large_memory_at_once
-from shoal.parallel.sync.zero.offload import NO_SPACE, allocate_blocks, default_folder, is_in_memory
+from shoal.strategies.buckets.plan import MIB
+from shoal.strategies.pieces.freed_memory import return_large_memory_at_once
+from shoal.strategies.zero.offload import NO_SPACE, allocate_blocks, default_folder, is_in_memory
 
 SMALLEST = 4096
 """Bytes of a page: less is not worth a call."""

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from shoal.errors import ConfigError
-from shoal.parallel.freed_memory import return_freed_memory
+from shoal.strategies.pieces.freed_memory import return_freed_memory
 
 _CLEAR, _STATUS, _ROLLUP = (Path("/proc/self") / name for name in ("clear_refs", "status", "smaps_rollup"))
 _RESET_PEAK = "5"

@@ -15,19 +15,19 @@ from shoal.config.schema import RunConfig
 from shoal.config.sections.sync import RpcConfig
 from shoal.events.spans import SpanRecorder
 from shoal.models.measures import Measure
-from shoal.parallel.conditions import under_conditions
-from shoal.parallel.gradient_engine import build_engine
-from shoal.parallel.layout.layout import Layout
-from shoal.parallel.layout.pipeline.cut import cut_by_cost, cut_by_name
-from shoal.parallel.layout.pipeline.layout import Pipelined, PipelinePlan
-from shoal.parallel.layout.sequence import check_order, layers_of
-from shoal.parallel.layout.tensor.divide import TensorParts, divide
-from shoal.parallel.layout.tensor.plan import read_plan
-from shoal.parallel.layout.whole import Whole
-from shoal.parallel.leaf_sums import LeafSums
-from shoal.parallel.rpc.division import cut_for_rpc
-from shoal.parallel.strategy import Gradients
-from shoal.parallel.training_clock import TrainingClock
+from shoal.strategies.conditions import under_conditions
+from shoal.strategies.exchange.training_clock import TrainingClock
+from shoal.strategies.gradient_engine import build_engine
+from shoal.strategies.layout.layout import Layout
+from shoal.strategies.layout.sequence import check_order, layers_of
+from shoal.strategies.layout.whole import Whole
+from shoal.strategies.leaf_sums import LeafSums
+from shoal.strategies.pipeline.cut import cut_by_cost, cut_by_name
+from shoal.strategies.pipeline.pipeline import Pipelined, PipelinePlan
+from shoal.strategies.rpc.division import cut_for_rpc
+from shoal.strategies.strategy import Gradients
+from shoal.strategies.tensor.divide import TensorParts, divide
+from shoal.strategies.tensor.plan import read_plan
 from shoal.training.memory.prepare import prepare_activations, refuse_dropout_in_threads
 
 MEASURED_SAMPLES = 16

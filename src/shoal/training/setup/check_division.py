@@ -7,11 +7,11 @@ from shoal.config.schema import RunConfig
 from shoal.config.sections.data import BuiltInDataConfig, SyntheticConfig
 from shoal.config.sections.sync import RpcConfig
 from shoal.config.sections.values import Custom
-from shoal.parallel.layout.pipeline.cut import check_num_stages, cut_by_name
-from shoal.parallel.layout.tensor.divide import divide
-from shoal.parallel.layout.tensor.plan import read_plan
-from shoal.parallel.leaf_sums import refuse_batch_statistics
-from shoal.parallel.rpc.division import cut_for_rpc
+from shoal.strategies.leaf_sums import refuse_batch_statistics
+from shoal.strategies.pipeline.cut import check_num_stages, cut_by_name
+from shoal.strategies.rpc.division import cut_for_rpc
+from shoal.strategies.tensor.divide import divide
+from shoal.strategies.tensor.plan import read_plan
 
 OUTPUTS = {"regression": 1, "text": 256}
 

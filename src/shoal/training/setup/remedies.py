@@ -6,7 +6,7 @@ from typing import Any
 from shoal.config.schema import RunConfig
 from shoal.config.sections.exchange import RobustConfig
 from shoal.errors import ConfigError
-from shoal.parallel.guard import Remedies
+from shoal.strategies.guard import Remedies
 
 
 def remedies_of(config: RunConfig) -> Remedies:

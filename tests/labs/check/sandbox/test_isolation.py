@@ -14,6 +14,8 @@ from shoal.labs.check.sandbox import isolation, kernel
 from shoal.labs.check.sandbox.limits import Limits
 
 own, other, outside = map(Path, sys.argv[1:])
+sys.path.insert(0, str(own.parent / "packages"))
+import below_tmp
 
 def tried(action, *args):
     try:
@@ -53,6 +55,9 @@ if child == 0:
         "interpreter": interpreter,
         "own folder": tried((folder / "new").write_text, "x"),
         "outside": tried(outside.write_text, "x"),
+        "below /tmp": Path(below_tmp.__file__).read_text(),
+        "replaced below /tmp": tried(Path(below_tmp.__file__).write_text, "x"),
+        "moved below /tmp": tried(os.rename, *["/".join(below_tmp.__file__.split("/")[:3]) + end for end in ("", "2")]),
         "package": tried(Path(isolation.__file__).write_text, "x"),
         "loopback": tried(connect),
         "network": tried(leave_network),
@@ -73,6 +78,8 @@ def seen(tmp_path_factory):
     for name in (own, "other"):
         (root / name).mkdir()
         (root / name / "model.py").write_text("")
+    (root / "packages").mkdir()
+    (root / "packages" / "below_tmp.py").write_text("# a package")
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, root / own, root / "other", "/etc/shoal-test"],
         capture_output=True,
@@ -105,6 +112,12 @@ def test_nothing_else_can_be_written_and_mounts_cannot_be_changed(seen):
     assert seen[0]["outside"] == seen[0]["package"] == "Read-only file system"
     assert seen[0]["remount"] == "Operation not permitted"
     assert seen[0]["namespace"] != "done"
+
+
+def test_packages_below_tmp_are_there_and_cannot_be_replaced(seen):
+    assert seen[0]["below /tmp"] == "# a package"
+    assert seen[0]["replaced below /tmp"] == "Read-only file system"
+    assert seen[0]["moved below /tmp"] in ("Device or resource busy", "Read-only file system")
 
 
 def test_it_reaches_itself_and_no_network(seen):

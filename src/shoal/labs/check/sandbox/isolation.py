@@ -151,13 +151,23 @@ def _of_etc() -> dict[str, str]:
 
 
 def _own_folders(solution: int, size: int) -> None:
-    """The folders that can be written, in memory, `size` bytes together; one of them shows the student's."""
+    """The folders that can be written, in memory, `size` bytes together; one of them shows the student's.
+
+    Python may be installed below one of them: its folder there is a mount, which nobody inside can move or replace.
+    """
     options = f"size={size},nr_inodes={MOST_FILES},mode=0755"
     kernel.mount("tmpfs", "run", "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, options)
     for name in WRITABLE:
         os.makedirs(f"run/{name}")
         os.chmod(f"run/{name}", 0o1777)
-        kernel.mount(f"run/{name}", name, "", kernel.MS_BIND)
+        for shown in os.scandir(name):
+            place = f"run/{name}/{shown.name}"
+            if shown.is_symlink():
+                os.symlink(os.readlink(shown.path), place)
+                continue
+            os.mkdir(place) if shown.is_dir() else Path(place).touch()
+            kernel.mount(shown.path, place, "", kernel.MS_BIND | kernel.MS_REC)
+        kernel.mount(f"run/{name}", name, "", kernel.MS_BIND | kernel.MS_REC)
     for name in ("tmp/solution", "written", "work"):
         os.mkdir(f"run/{name}")
     lower, place = f"/proc/self/fd/{solution}", "tmp/solution"

@@ -5,10 +5,10 @@ from shoal.labs.optimise.compression.figures import MOST_GAIN, label_of
 from shoal.labs.optimise.compression.measure import AGREEMENT_BYTES, Measurements
 from shoal.labs.optimise.compression.plan import BATCH_SIZE, CODECS, FEEDBACK, LINKS, NONE, SPARSE_RATIO
 from shoal.labs.page.page import Page, source
-from shoal.parallel.exchange.choice import Candidate, Choice
-from shoal.parallel.exchange.compressed import Compressed
 from shoal.report.document import Block, Bullets, Code, Formula, Heading, Paragraph, Table
 from shoal.report.findings import over_seeds
+from shoal.strategies.exchange.choice import Candidate, Choice
+from shoal.strategies.exchange.compressed import Compressed
 
 SHOWN = {
     "exchange": Compressed.__call__,

@@ -10,12 +10,12 @@ from shoal.labs.optimise.compression.plan import CODECS, LINKS, NONE
 from shoal.labs.page.bars import Bar, BarPanel, Part, draw_bars
 from shoal.labs.page.pictures import Draw
 from shoal.labs.words import Words
-from shoal.parallel.exchange.echo import GroupCall
-from shoal.parallel.exchange.link_times import received_bytes
 from shoal.report.canvas import Drawing, axes_of, heat_map, legend_below, legend_in, painted, rows_of
 from shoal.report.figures import Dash, Line, Panel, Style, draw
 from shoal.report.findings import over_seeds
 from shoal.report.svg import COLOURS, FRAME
+from shoal.strategies.exchange.echo import GroupCall
+from shoal.strategies.exchange.link_times import received_bytes
 
 LOOKS: dict[str, tuple[str, Dash, str]] = {
     "none": ("black", "solid", "o"),

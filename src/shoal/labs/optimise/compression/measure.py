@@ -19,12 +19,12 @@ from shoal.labs.runs import Runs
 from shoal.labs.steps import Step, read_steps
 from shoal.labs.timing.contest import settled
 from shoal.labs.timing.turns import made_again
-from shoal.parallel.exchange.choice import Candidate
-from shoal.parallel.exchange.echo import GroupCall
-from shoal.parallel.exchange.link_times import received_bytes
-from shoal.parallel.guard import ROW
 from shoal.report.findings import Measured, inside_run
 from shoal.report.runs import read_run
+from shoal.strategies.exchange.choice import Candidate
+from shoal.strategies.exchange.echo import GroupCall
+from shoal.strategies.exchange.link_times import received_bytes
+from shoal.strategies.guard import ROW
 from shoal.training.weights import read_model
 
 AGREEMENT_BYTES = 8 * ROW

@@ -3,9 +3,9 @@
 from shoal.labs.optimise.straggler import plan as lab
 from shoal.labs.optimise.straggler.measure import Measurements
 from shoal.labs.page.page import Page, source
-from shoal.parallel.sync.server.ledger import Ledger
 from shoal.report.document import Block, Bullets, Code, Formula, Heading, Paragraph, Table
 from shoal.report.findings import of_samples
+from shoal.strategies.server.ledger import Ledger
 from shoal.training.balance import balanced
 
 

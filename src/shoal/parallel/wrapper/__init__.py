@@ -1,1 +1,0 @@
-"""`shoal.DistributedDataParallel`: data parallelism for a training loop of your own, and what only it needs."""

@@ -1,0 +1,1 @@
+"""`ddp`: replicas that send gradients during backward; also `shoal.DistributedDataParallel` and what only it needs."""

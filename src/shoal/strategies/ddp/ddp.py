@@ -1,0 +1,118 @@
+"""`ddp`: sums gradients over the workers in buckets, during backward where the group allows it."""
+
+from dataclasses import replace
+from typing import final
+
+from shoal.comm.group import Work
+from shoal.config.sections.sync import DdpConfig
+from shoal.strategies.buckets.bucket import Bucket
+from shoal.strategies.buckets.buffer_sync import BufferSync, buffers_of
+from shoal.strategies.buckets.plan import MIB
+from shoal.strategies.buckets.reducer import Reducer, ReducerOptions
+from shoal.strategies.guard import ROW
+from shoal.strategies.replicas.initial_state import sync_initial_state
+from shoal.strategies.replicas.lockstep import in_lockstep
+from shoal.strategies.replicas.step_in_backward import SumsInBackward
+from shoal.strategies.replicas.sync import Sync, SyncParts
+from shoal.strategies.replicas.sync_batchnorm import SyncBatchNorm, give_group
+from shoal.strategies.strategy import Share, StepResult
+
+
+@final
+class Ddp(Sync):
+    """Phase 1, gradients of this worker's share; the last part's fill buckets, which are exchanged when they are full.
+
+    Phase 2, the rest of the exchange. Phase 3, update.
+
+    Every loss is divided by the *global* number of samples and gradients are summed: uneven and empty shares are exact.
+    Costs one exchange per bucket (25 MiB of gradients) and nothing else where the exchange is a sum: losses, norms and
+    the stop signal piggyback on the last bucket. Otherwise they take a small all-reduce of their own. Buffers
+    (running statistics) become rank 0's in every step. With one worker there is nothing to exchange: no hook, no
+    bucket, the path of `single`.
+
+    With `--memory.step_in_backward` phases 2 and 3 of a bucket happen during backward, in memory for two buckets; the
+    guard's table is then an all-reduce of its own.
+
+    On a GPU the host does not wait for a step if the exchange is a sum, the optimizer can leave out an update by itself
+    and bad numbers stop the run: then the device decides whether to update, and the host reads the reason later.
+    """
+
+    def __init__(self, parts: SyncParts, config: DdpConfig) -> None:
+        super().__init__(parts)
+        group, layout = parts.group, parts.layout
+        self._reducer: Reducer | None = None
+        self._sums_in_backward: SumsInBackward | None = None
+        self._buffers: BufferSync | None = None
+        self._in_lockstep = False
+        self._waits = not (layout.zero.is_cuda and parts.guard.can_wait and parts.update.can_be_masked)
+        self._to_report = layout.zero, Share((), 1, 0)
+        """This worker's row of the guard's table: the loss of a share."""
+        if group.size == 1:
+            return
+        sync_initial_state(group, self.pieces())
+        if config.sync_batchnorm:
+            SyncBatchNorm.convert_sync_batchnorm(layout.model)
+        self._in_lockstep = give_group(layout.model, group)
+        if names := [name for name, _ in layout.model.named_buffers()]:
+            self._buffers = BufferSync(group, buffers_of(layout.model, names))
+        if parts.step_in_backward:
+            self._sums_in_backward = SumsInBackward(
+                layout, parts.update, parts.exchange, parts.guard, config.bucket_mib
+            )
+            return
+        options = ReducerOptions(
+            first_bytes=int(config.first_bucket_mib * MIB),
+            most_bytes=int(config.bucket_mib * MIB),
+            unused=config.unused,
+            final_in_backward=layout.final_in_backward,
+            # The guard's table can piggyback on a sum, but not on another rule.
+            num_piggyback=ROW * group.size if parts.exchange.is_sum else 0,
+        )
+        self._reducer = Reducer(group, layout.params, layout.on_final, self._send, options)
+        self._reducer.write_to_slots(layout.model)
+
+    def _send(self, bucket: Bucket) -> Work:
+        self._guard.look(bucket.gradients)
+        if bucket.piggyback is not None:
+            self._guard.write(bucket.piggyback.view(-1, ROW), *self._to_report)
+        return self._exchange(self._group, bucket)
+
+    def _step_during_backward(self, share: Share, lr: float) -> StepResult:
+        assert self._sums_in_backward is not None
+        loss = self._sums_in_backward(share, lr)
+        with self._layout.span("exchange", "move"):
+            if self._buffers is not None:
+                self._buffers.update()
+            verdict = self._guard.agree(loss, share)
+        return StepResult(verdict.loss, verdict.stop_signal)
+
+    def step(self, share: Share, lr: float) -> StepResult:
+        """One update on one batch, of which this worker has a share."""
+        reducer, layout = self._reducer, self._layout
+        if reducer is None and self._sums_in_backward is None:
+            return super().step(share, lr)
+        if self._in_lockstep:
+            share = replace(share, parts=in_lockstep(self._group, share.parts, layout.zero.device))
+        if reducer is None:
+            return self._step_during_backward(share, lr)
+        loss = layout.gradients(share, before_last=reducer.prepare)
+        with layout.span("exchange", "move"):
+            self._to_report = loss, share
+            reducer.complete()
+            if self._buffers is not None:
+                self._buffers.update()
+            if reducer.piggyback is None:
+                # Before waiting for the buckets, so that the table is sent at the same time.
+                verdict = self._guard.agree(loss, share)
+                reducer.wait()
+            else:
+                reducer.wait()
+                table = reducer.piggyback.view(-1, ROW)
+                if not self._waits:
+                    loss, is_bad, settle = self._guard.decide_later(table, loss)
+                    self._update(lr, unless=is_bad)
+                    return StepResult(loss, settle=settle)
+                verdict = self._guard.decide(table.tolist(), loss)
+        if verdict.may_update:
+            self._update(lr)
+        return StepResult(verdict.loss, verdict.stop_signal)

@@ -1,0 +1,324 @@
+"""The guard: prevents numbers that are not finite from reaching the weights, and names the worker that sent them."""
+
+import math
+import warnings
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from shoal.comm.group import Group
+from shoal.errors import ConfigError, DivergedError
+from shoal.strategies.exchange.exchange import Exchange
+from shoal.strategies.strategy import Share
+
+GIANT = 1e4
+"""Warn of a gradient this many times longer than all others. It may be correct, if the others have converged."""
+
+TotalOfRows = Callable[[Sequence[float], Tensor], float]
+"""The sum of one number of every worker; the tensor has the precision of these numbers."""
+
+
+def exact_total(rows: Sequence[float], like: Tensor) -> float:
+    """The sum of one number of every worker, rounded once."""
+    del like
+    return math.fsum(rows)
+
+
+def square_of(gradient: Tensor) -> Tensor:
+    """The square of a gradient's norm: not finite if an element is not, or is too large to be squared."""
+    if gradient.layout is not torch.strided:
+        raise ConfigError(
+            f"a gradient of shape {tuple(gradient.shape)} is sparse, but workers exchange dense gradients",
+            "Build the layer with sparse=False.",
+        )
+    flat = gradient.detach() if gradient.requires_grad else gradient
+    flat = torch.view_as_real(flat) if flat.is_complex() else flat
+    flat = flat if flat.dim() == 1 else flat.reshape(-1)
+    # In half precision, the square of a norm of 256 overflows.
+    flat = flat.float() if flat.element_size() < 4 else flat
+    return flat.dot(flat)
+
+
+class GuardRow(NamedTuple):
+    """A worker's report of a step: a row of the table. Numbers that are on a GPU stay there."""
+
+    loss: float | Tensor
+    """Its summand of the loss of all workers."""
+    part: float
+    """Its part of the samples."""
+    square: float | Tensor
+    """The squared norm of its gradient."""
+    stop_signal: float | Tensor
+
+
+ROW = len(GuardRow._fields)
+"""Numbers of a row."""
+
+
+class GuardVerdict(NamedTuple):
+    """The decision, which all workers derive from the same table."""
+
+    loss: Tensor
+    may_update: bool
+    stop_signal: int
+
+
+class Remedies(NamedTuple):
+    """The remedies against bad gradients that the settings of a run allow: hints offer nothing else."""
+
+    clips: bool = True
+    """`--clip-norm`, unless it is set already"""
+    skips: bool = True
+    """`--train.on_nonfinite skip`"""
+    exchanges: bool = True
+    """`--exchange robust:median`"""
+
+    @property
+    def hint(self) -> str:
+        """What to try.
+
+        >>> Remedies().hint
+        'Try a tenth of the learning rate, --clip-norm 1, or --train.on_nonfinite skip.'
+        >>> Remedies(clips=False, skips=False).hint
+        'Try a tenth of the learning rate.'
+        """
+        clip, skip = ", --clip-norm 1" * self.clips, "--train.on_nonfinite skip" * self.skips
+        return f"Try a tenth of the learning rate{clip}{', or ' if clip and skip else ' or ' * bool(skip)}{skip}."
+
+    @property
+    def against_giants(self) -> str:
+        """What to do about a gradient that dominates the others, if that is a fault.
+
+        >>> Remedies(exchanges=False).against_giants
+        ': if that is a fault, --clip-norm limits the step'
+        """
+        found = ["--exchange robust:median tolerates it"] * self.exchanges
+        found += ["--clip-norm limits the step"] * self.clips
+        return f": if that is a fault, {', and '.join(found)}" if found else ""
+
+
+ALL_REMEDIES = Remedies()
+
+
+class Guard:
+    """Prevents numbers that are not finite from reaching the weights, and names the worker that sent them.
+
+    Each worker measures its own gradients; the table of losses and norms travels with an exchange of the step. A
+    worker is *bad* when its loss or the square of its gradient's norm is not finite: NaN, infinity, and numbers so
+    large that no optimizer could square them. All workers decide the same, before the update: as many bad ones as the
+    exchange `tolerates` are left to it; more end the run or, by policy, have the step left out. A request to stop
+    training travels in the same table.
+
+    Phase 1, `look`: measure the gradients. Phase 2, `row`: report them; a sync brings the rows of all workers together.
+    Phase 3, `decide`. `agree` does phases 2 and 3 with an all-reduce, for syncs without another message to go with. A
+    table that is summed with a message is filled by `write`.
+
+    Costs one pass over the gradients (a dot product, without a temporary) and no collective of its own. A gradient that
+    is finite and far longer than all others gets a warning. The guard cannot see gradients that are wrong and look like
+    others: a flipped sign.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        exchange: Exchange,
+        on_nonfinite: str,
+        sharded_over: Sequence[Group] = (),
+        remedies: Remedies = ALL_REMEDIES,
+        total: TotalOfRows = exact_total,
+    ) -> None:
+        """`group` has one worker of each replica; `total` sums the losses of all workers."""
+        self._total = total
+        self._group = group
+        self._replica_size = math.prod(each.size for each in sharded_over)
+        self._remedies = remedies
+        self._exchange = exchange
+        self._on_nonfinite = on_nonfinite
+        self._sharded_over = sharded_over
+        self._square: float | Tensor | None = None
+        self._last_loss = math.nan
+        self._times_bad = Counter[tuple[int, ...]]()
+        self._times_giant = Counter[int]()
+
+    @property
+    def group(self) -> Group:
+        """The workers that decide together."""
+        return self._group
+
+    @property
+    def can_wait(self) -> bool:
+        """Whether the host may read a table some steps later: only if a bad number ends the run."""
+        return self._on_nonfinite == "stop" and not self._exchange.tolerates
+
+    def look(self, *gradients: Tensor) -> None:
+        """Measure gradients of this worker, before they are exchanged."""
+        for gradient in gradients:
+            square = square_of(gradient)
+            # Numbers are added in less time than tensors; on a GPU the host would wait for them.
+            number = square.item() if square.is_cpu else square
+            self._square = number if self._square is None else self._square + number
+
+    @property
+    def sees_finite(self) -> bool:
+        """Whether all gradients that this worker has measured since its last report are finite."""
+        return self._square is None or math.isfinite(self._square)
+
+    def row(self, loss: Tensor, share: Share) -> GuardRow:
+        """This worker's report; `loss` is its summand. The next `look` begins anew."""
+        square, self._square = 0.0 if self._square is None else self._square, None
+        part = share.num_samples / share.num_samples_global
+        if self._sharded_over:
+            return self._over_replica(loss, part, square, share.stop_signal)
+        return GuardRow(loss.item() if loss.is_cpu else loss, part, square, share.stop_signal)
+
+    def _over_replica(self, loss: Tensor, part: float, square: float | Tensor, stop_signal: int) -> GuardRow:
+        """The row of a replica that is divided among workers: losses and squares add up, any stop signal counts."""
+        square = square.to(loss.dtype) if isinstance(square, Tensor) else loss.new_tensor(square)
+        mine = torch.stack((loss, square, loss.new_full((), stop_signal)))
+        for group in self._sharded_over:
+            rows = mine.new_zeros((group.size, 3))
+            rows[group.rank] = mine
+            group.all_reduce(rows).wait()
+            mine = torch.stack((rows[:, 0].sum(), rows[:, 1].sum(), rows[:, 2].max()))
+        total, square, stopped = mine.tolist() if mine.is_cpu else mine.unbind()
+        return GuardRow(total, part, square, stopped)
+
+    def write(self, table: Tensor, loss: Tensor, share: Share) -> None:
+        """Write this worker's row and zeros in the others, so that the sum over the workers is the table."""
+        row, rank = self.row(loss, share), self._group.rank
+        if table.is_cpu:
+            if row.square > torch.finfo(table.dtype).max:
+                row = row._replace(square=math.inf)  # numpy would warn that it becomes infinite there
+            # Through numpy: assigning to elements of a tensor takes ten times as long, in every step.
+            numbers = table.numpy()
+            numbers.fill(0)
+            numbers[rank] = row
+        else:
+            table.zero_()
+            mine = table[rank]
+            mine[0], mine[1], mine[2], mine[3] = row
+
+    def agree(self, loss: Tensor, share: Share) -> GuardVerdict:
+        """Report, sum the table over the workers, and decide; `loss` is this worker's summand."""
+        table = loss.new_empty((self._group.size, ROW))
+        self.write(table, loss, share)
+        self._group.all_reduce(table).wait()
+        return self.decide(table.tolist(), loss)
+
+    def decide(self, rows: Sequence[Sequence[float]], like: Tensor, is_alone: bool = False) -> GuardVerdict:
+        """Decide from the rows of all workers; an error names the bad ones. The loss is a tensor like this one.
+
+        Where some workers are bad, the loss of the others stands for them too. A worker that decides alone, from its
+        row and the last ones of others, warns itself; otherwise rank 0 warns for all.
+        """
+        losses, parts, squares, stop_signals = zip(*rows, strict=True)
+        stop_signal = int(max(stop_signals))
+        bad = _bad(losses, squares)
+        if not bad:
+            self._mention_giant(squares)
+            self._last_loss = self._total(losses, like)
+            return GuardVerdict(like.new_full((), self._last_loss), True, stop_signal)
+        what = _what_is_bad(bad, losses, squares, self._replica_size)
+        may_update = self._may_update(bad, what, warns=is_alone or self._group.rank == 0)
+        good_loss = self._total([0.0 if rank in bad else loss for rank, loss in enumerate(losses)], like)
+        good_part = math.fsum(part for rank, part in enumerate(parts) if rank not in bad)
+        # Where no worker has a finite loss, the last one stands.
+        standing = good_loss * math.fsum(parts) / good_part if good_part else self._last_loss
+        return GuardVerdict(like.new_full((), standing), may_update, stop_signal)
+
+    def decide_later(self, table: Tensor, like: Tensor) -> tuple[Tensor, Tensor, Callable[[], int]]:
+        """Decide on the device: the loss, 1 where a number is bad (0 elsewhere), and what `decide`s on the host later.
+
+        For an update that the device itself can leave out, so that the host does not wait in every step.
+        """
+        rows = table.clone()  # the table's memory belongs to the next step
+        is_bad = (~rows[:, (0, 2)].isfinite()).any().to(torch.float32)
+        return rows[:, 0].sum(), is_bad, lambda: self.decide(rows.tolist(), like).stop_signal
+
+    def _may_update(self, bad: tuple[int, ...], what: str, warns: bool) -> bool:
+        """Whether the exchange tolerates these bad workers; if not, the policy decides. One worker `warns` for all."""
+        tolerates = self._exchange.tolerates
+        if len(bad) > tolerates and self._on_nonfinite == "stop":
+            limit = f" (the exchange tolerates {tolerates})" if tolerates else ""
+            raise DivergedError(f"{what}{limit}: stopped before it reached the weights", self._remedies.hint)
+        self._times_bad[bad] += 1
+        times = self._times_bad[bad]
+        # Repeat the warning after 10, 100, … times, so that the end of a log shows it.
+        if warns and math.log10(times).is_integer():
+            done = "the exchange leaves it out" if len(bad) <= tolerates else "the step is left out"
+            times_so_far = f" ({times} times so far)" if times > 1 else ""
+            warnings.warn(f"{what}: {done}{times_so_far}", stacklevel=3)
+        return len(bad) <= tolerates
+
+    def _mention_giant(self, squares: Sequence[float]) -> None:
+        """Warn of a worker whose gradient dominates the sum: the first time, and again after 10, 100, … times."""
+        *_, others, largest = 0.0, *sorted(squares)
+        if not largest > GIANT**2 * others > 0 or self._exchange.tolerates:
+            return
+        rank = squares.index(largest)
+        self._times_giant[rank] += 1
+        times = self._times_giant[rank]
+        if self._group.rank == 0 and math.log10(times).is_integer():
+            times_so_far = f" ({times} times so far)" if times > 1 else ""
+            name = _workers(rank, self._replica_size)
+            warnings.warn(
+                f"the norm of {name}'s gradient is {math.sqrt(largest):.3g}, and the largest of the others "
+                f"{math.sqrt(others):.3g}{times_so_far}{self._remedies.against_giants}",
+                stacklevel=3,
+            )
+
+
+def _bad(losses: Sequence[float], squares: Sequence[float]) -> tuple[int, ...]:
+    """The replicas whose loss or gradient is not finite."""
+    if math.isfinite(sum(losses) + sum(squares)):
+        return ()  # nearly always, and asked in every step
+    return tuple(
+        rank
+        for rank, (loss, square) in enumerate(zip(losses, squares, strict=True))
+        if not (math.isfinite(loss) and math.isfinite(square))
+    )
+
+
+def _workers(replica: int, size: int) -> str:
+    """The workers of a replica of the model, whose ranks follow each other.
+
+    >>> _workers(1, size=1), _workers(1, size=4)
+    ('rank 1', 'ranks 4–7')
+    """
+    return f"rank {replica}" if size == 1 else f"ranks {replica * size}–{(replica + 1) * size - 1}"
+
+
+def _what_is_bad(
+    bad: Sequence[int], losses: Sequence[float], squares: Sequence[float], replica_size: int = 1
+) -> str:
+    """Which replicas' gradients or losses are not finite, and the largest norm of the others.
+
+    A gradient is named before the loss: a worker whose gradient is finite is bad because of its loss.
+
+    >>> _what_is_bad([1], [1.0, 1.0, 1.0], [0.25, math.nan, 0.09])
+    "the norm of rank 1's gradient is nan (the largest of the others is 0.5)"
+    >>> _what_is_bad([0], [math.inf, 1.0], [math.nan, 4.0])
+    "the norm of rank 0's gradient is nan and its loss inf (the largest of the others is 2)"
+    >>> _what_is_bad([1], [1.0, 1.0], [0.25, math.nan], replica_size=2)
+    "the norm of ranks 2–3's gradient is nan (the largest of the others is 0.5)"
+    """
+    by_norm = [rank for rank in bad if not math.isfinite(squares[rank])]
+    by_loss = [rank for rank in bad if rank not in by_norm]
+    parts: list[str] = []
+    if by_norm:
+        names = " and ".join(f"{_workers(rank, replica_size)}'s" for rank in by_norm)
+        values = " and ".join(_value(losses[rank], squares[rank]) for rank in by_norm)
+        parts.append(f"the norm of {names} gradient is {values}")
+    parts += [f"{_workers(rank, replica_size)}'s loss is {losses[rank]:g}" for rank in by_loss]
+    good = [math.sqrt(square) for rank, square in enumerate(squares) if rank not in bad]
+    others = f" (the largest of the others is {max(good):.3g})" if good else ""
+    return " and ".join(parts) + others
+
+
+def _value(loss: float, square: float) -> str:
+    """The norm; also the loss if it is not finite."""
+    about_loss = "" if math.isfinite(loss) else f" and its loss {loss:g}"
+    return f"{math.sqrt(square):g}{about_loss}"

@@ -1,0 +1,94 @@
+"""One copy of the weights in memory that all workers of a machine map: each sums and updates its slice of it.
+
+::
+
+    rank 0      gradients 0 ──┐        ┌── sum of slice 0, update of slice 0 ──┐
+                              ├─ all ──┤                                       ├─ all ── next forward
+    rank 1      gradients 1 ──┘ wrote  └── sum of slice 1, update of slice 1 ──┘ wrote
+                              weights are read          weights are written
+
+Nothing is gathered: a weight that one worker has written is there for all. No worker writes weights before all have
+finished backward, and none reads them before all have written.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import final
+
+from torch import Tensor
+
+from shoal.comm.group import Group
+from shoal.comm.reduction import Op, reduce_into_first
+from shoal.errors import ConfigError
+from shoal.strategies.buckets.bucket import Bucket
+from shoal.strategies.pieces.freed_memory import return_freed_memory
+from shoal.strategies.pieces.slices import Slices
+
+ALL = 2**62
+"""Bytes of a bucket: all gradients of one kind are one bucket, since nothing moves before all workers are ready."""
+
+
+def check_maps_memory(group: Group, params: Mapping[str, Tensor]) -> None:
+    """Refuse workers that do not see each other's memory."""
+    on_cpu = all(param.is_cpu for param in params.values())
+    if not group.maps_memory or not on_cpu:
+        kind = "simulated links" if group.kind == "shm" else f"a group of kind {group.kind}"
+        raise ConfigError(
+            "one copy of the weights needs workers that see each other's memory, which "
+            f"{kind if on_cpu else 'GPUs'} cannot offer",
+            "Start all workers on one machine, with the model on its CPU and no simulated links; elsewhere use "
+            "shoal.DistributedDataParallel (--strategy ddp).",
+        )
+
+
+def map_parameters(group: Group, params: Mapping[str, Tensor], bucket: Bucket) -> Tensor:
+    """Move a bucket's parameters to flat memory that all workers map, and return it.
+
+    A collective; weights are equal before. No worker may use them before a barrier.
+    """
+    weights = group.common(bucket.gradients.numel(), bucket.flat.dtype)
+    for name, view in zip(bucket.names, bucket.split(weights), strict=True):
+        if group.rank == 0:
+            view.copy_(params[name].detach())
+        params[name].data = view
+    return weights
+
+
+@final
+class MappedWeights:
+    """Parameters moved into one memory of all workers, and all workers' gradients of the slices that this worker owns.
+
+    `buckets` have the gradients, in memory from `group.empty`. Constructing is a collective; all workers have equal
+    weights before.
+    """
+
+    def __init__(
+        self, group: Group, params: Mapping[str, Tensor], buckets: Sequence[Bucket], slices: Slices
+    ) -> None:
+        self._group, self._params = group, params
+        self._gradients = [self._map(bucket, slices) for bucket in buckets]
+        """For each bucket, this worker's slice of all workers' gradients."""
+        self._slices = {name: (owned, owned.grad) for name, owned in slices.params.items()}
+        return_freed_memory()  # where the parameters were
+        group.barrier().wait()
+
+    def _map(self, bucket: Bucket, slices: Slices) -> list[Tensor]:
+        weights = map_parameters(self._group, self._params, bucket)
+        gradients = self._group.views_of_all(bucket.gradients)
+        # The sum of a slice is formed in rank 0's memory. Only the slice's owner reads and writes there.
+        own = slices.add(bucket, weights, gradients[0])
+        return [each[own] for each in gradients]
+
+    def sum_gradients(self) -> None:
+        """Sum this worker's slice over the workers, once all have written their gradients."""
+        for parts in self._gradients:
+            reduce_into_first(Op.SUM, parts)
+
+    def divide_gradients(self, number: float) -> None:
+        """Divide the sums."""
+        for parts in self._gradients:
+            parts[0].div_(number)
+
+    def leave_out_unused(self) -> None:
+        """Have the optimizer skip parameters for which no worker has a gradient, as on one machine."""
+        for name, (owned, gradient) in self._slices.items():
+            owned.grad = None if self._params[name].grad is None else gradient

@@ -1,0 +1,208 @@
+"""Cuts a model into stages: by measured cost, or where the user says.
+
+A stage is some consecutive layers. Measured cuts minimise the time of the slowest stage, because the slowest stage sets
+the pace of a pipeline; a new stage then begins at a layer with parameters, so that activation functions and pooling
+stay with the layer before them, and less is sent. A cut by hand may be between any two layers.
+"""
+
+import time
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from shoal.comm.agree import share_text
+from shoal.comm.group import BUSY_S, Group
+from shoal.errors import ConfigError, unknown
+from shoal.strategies.layout.sequence import NamedLayer, layers_of
+from shoal.strategies.step import gradients_from
+
+REPEATS = 3
+"""Measurements of each layer; the shortest counts."""
+
+
+def cut_by_name(model: nn.Module, names: Sequence[str]) -> list[list[NamedLayer]]:
+    """The stages of a model, where a new stage begins at each of these layers.
+
+    The name of an `nn.Sequential` inside the model stands for its first layer.
+
+    >>> net = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
+    >>> [[name for name, _ in stage] for stage in cut_by_name(net, ["2"])]
+    [['0', '1'], ['2']]
+    """
+    layers = layers_of(model)
+    starts = [_position(model, layers, name) for name in names]
+    for (start, name), (after, later) in pairwise(zip((0, *starts), (layers[0].name, *names), strict=True)):
+        if after <= start:
+            raise ConfigError(
+                f"the cut at '{later}' is not after '{name}': a stage would have no layers",
+                f"The layers in order: {_listed(layers)}.",
+            )
+    return _stages(layers, starts)
+
+
+def cut_by_cost(model: nn.Module, num_stages: int, group: Group, inputs: Tensor) -> list[list[NamedLayer]]:
+    """The stages of a model that take the same time, as nearly as possible, measured on rank 0 with these inputs.
+
+    A collective: all workers of the group cut where rank 0 says.
+    """
+    layers = layers_of(model)
+    allowed = _possible_starts(layers, num_stages)
+    text = ""
+    if group.rank == 0:
+        group.beat(BUSY_S)
+        starts = balanced(measured_costs(layers, inputs), allowed, num_stages)
+        text = ",".join(map(str, starts))
+    return _stages(layers, [int(start) for start in share_text(group, text).split(",") if start])
+
+
+def cut_by_size(model: nn.Module, num_stages: int) -> list[list[NamedLayer]]:
+    """The stages of a model with the same number of parameters, as nearly as possible: for memory, not for time.
+
+    lenet in two stages: the convolutions, and the fully connected layers.
+    """
+    layers = layers_of(model)
+    allowed = _possible_starts(layers, num_stages)
+    sizes = [sum(param.numel() for param in layer.module.parameters()) for layer in layers]
+    return _stages(layers, balanced(sizes, allowed, num_stages))
+
+
+def check_num_stages(model: nn.Module, num_stages: int) -> None:
+    """Refuse more stages than the model has layers at which one may begin."""
+    _possible_starts(layers_of(model), num_stages)
+
+
+def measured_costs(layers: Sequence[NamedLayer], inputs: Tensor) -> list[float]:
+    """Seconds of forward and backward of each layer on these inputs. Changes neither weights nor statistics.
+
+    In evaluation mode: batch statistics and the random state stay as they are.
+    """
+    costs: list[float] = []
+    for _, module in layers:
+        was_training = module.training
+        module.eval()
+        try:
+            times: list[float] = []
+            for _ in range(REPEATS):
+                start_s = time.perf_counter()
+                _forward_and_backward(module, inputs)
+                times.append(time.perf_counter() - start_s)
+            with torch.no_grad():
+                inputs = module(inputs.clone() if getattr(module, "inplace", False) else inputs)
+        finally:
+            module.train(was_training)
+        costs.append(min(times))
+    return costs
+
+
+def _forward_and_backward(module: nn.Module, inputs: Tensor) -> None:
+    leaf = inputs.detach().requires_grad_(inputs.is_floating_point())
+    # A layer that writes into its input must not write into a leaf.
+    given = leaf.clone() if getattr(module, "inplace", False) and leaf.requires_grad else leaf
+    with torch.enable_grad():
+        outputs = module(given)
+    wanted = [each for each in (leaf, *module.parameters()) if each.requires_grad]
+    if wanted and outputs.requires_grad:
+        gradients_from(outputs, torch.ones_like(outputs), wanted)
+    if inputs.is_cuda:
+        torch.cuda.synchronize(inputs.device)
+
+
+def balanced(costs: Sequence[float], allowed: Sequence[int], num_stages: int) -> list[int]:
+    """Where stages 1, 2, … begin, so that the most expensive stage costs as little as possible.
+
+    `allowed` are the layers at which a stage may begin. Among equal cuts the one with the smallest sum of squares wins,
+    then the earliest: the same numbers always give the same cut. Costs O(stages · layers²).
+
+    >>> balanced([1, 1, 1, 1, 4], allowed=[1, 2, 3, 4], num_stages=2)
+    [4]
+    >>> balanced([2, 1, 1, 1, 1], allowed=[1, 2, 3, 4], num_stages=3)
+    [1, 3]
+    """
+    ends = [*allowed, len(costs)]
+    # best[end]: (slowest stage, sum of squares, starts) of the layers before `end`, in the stages so far.
+    best: dict[int, tuple[float, float, list[int]]] = {
+        end: (sum(costs[:end]), sum(costs[:end]) ** 2, []) for end in ends
+    }
+    for _ in range(num_stages - 1):
+        best = {
+            end: min(
+                (max(slowest, cost), squares + cost**2, [*starts, start])
+                for start, (slowest, squares, starts) in best.items()
+                if start < end
+                for cost in (sum(costs[start:end]),)
+            )
+            for end in ends
+            if any(start < end for start in best)
+        }
+    return best[len(costs)][2]
+
+
+def _possible_starts(layers: Sequence[NamedLayer], num_stages: int) -> list[int]:
+    """The layers at which a measured cut may begin a stage: they have parameters to train, and tie none."""
+    trained = [position for position, layer in enumerate(layers) if _is_trained(layer)]
+    starts = [position for position in trained[1:] if _tied_across(layers, position) is None]
+    if len(starts) < num_stages - 1:
+        tied = " without separating tied weights" if len(starts) < len(trained) - 1 else ""
+        raise ConfigError(
+            f"cannot cut the model into {num_stages} stages{tied}: it has {len(trained)} "
+            f"layer{'s' * (len(trained) != 1)} with parameters to train",
+            f"Use {f'at most {len(starts) + 1} stages' if starts else 'data parallelism (ddp)'}, or a deeper model.",
+        )
+    return starts
+
+
+def _stages(layers: Sequence[NamedLayer], starts: Sequence[int]) -> list[list[NamedLayer]]:
+    for start in starts:
+        tied = _tied_across(layers, start)
+        if tied is not None:
+            raise ConfigError(
+                f"the cut at '{layers[start].name}' separates the tied weights of '{tied[0]}' and '{tied[1]}'",
+                "Layers that share a parameter must be in one stage.",
+            )
+    stages = [list(layers[first:last]) for first, last in pairwise((0, *starts, len(layers)))]
+    for number, stage in enumerate(stages):
+        if not any(map(_is_trained, stage)):
+            raise ConfigError(
+                f"stage {number} ({_listed(stage)}) has no parameters to train",
+                "Cut elsewhere, or use fewer stages.",
+            )
+    return stages
+
+
+def _position(model: nn.Module, layers: Sequence[NamedLayer], name: str) -> int:
+    """The position of the layer of that name, or of the first layer in a sequence of that name."""
+    for position, layer in enumerate(layers):
+        if layer.name == name or layer.name.startswith(f"{name}."):
+            return position
+    around = next((layer for layer in layers if name.startswith(f"{layer.name}.")), None)
+    if around is not None and name in dict(model.named_modules()):
+        raise ConfigError(
+            f"cannot cut at '{name}': it is inside '{around.name}', where data takes several paths "
+            "(such as a skip connection)",
+            f"Cut between layers: {_listed(layers)}.",
+        )
+    raise ConfigError(unknown("layer", name, [layer.name for layer in layers]))
+
+
+def _is_trained(layer: NamedLayer) -> bool:
+    return any(param.requires_grad for param in layer.module.parameters())
+
+
+def _tied_across(layers: Sequence[NamedLayer], start: int) -> tuple[str, str] | None:
+    """The names of two layers, one before `start` and one from there on, that share a parameter or a buffer."""
+    owner = {id(tensor): layer.name for layer in layers[:start] for tensor in _tensors(layer.module)}
+    for layer in layers[start:]:
+        for tensor in _tensors(layer.module):
+            if id(tensor) in owner:
+                return owner[id(tensor)], layer.name
+    return None
+
+
+def _tensors(module: nn.Module) -> list[Tensor]:
+    return [*module.parameters(), *module.buffers()]
+
+
+def _listed(layers: Sequence[NamedLayer]) -> str:
+    return ", ".join(layer.name for layer in layers)

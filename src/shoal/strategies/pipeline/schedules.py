@@ -1,0 +1,178 @@
+"""The schedules by name. Each lists what a stage computes; `with_messages` adds the sends and receives.
+
+With p stages and m micro-batches, stage s counted from 0:
+
+    name          bubble                                live activations on stage s
+    sequential    (p − 1) / p                           1
+    gpipe         (p − 1) / (m + p − 1)                 m
+    1f1b          (p − 1) / (m + p − 1)                 min(p − s, m)
+    zero-bubble   about a third of 1f1b's               min(p, m)
+    async         as 1f1b                               min(p − s, m), and up to as many versions of the weights
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import chain
+
+from shoal.errors import ConfigError, unknown
+from shoal.strategies.pipeline.messages import with_messages
+from shoal.strategies.pipeline.schedule import ALL, Action, ActionKind, Schedule
+
+F, B, I, W, U = (  # noqa: E741
+    ActionKind.FORWARD,
+    ActionKind.BACKWARD,
+    ActionKind.BACKWARD_INPUT,
+    ActionKind.BACKWARD_WEIGHT,
+    ActionKind.UPDATE,
+)
+
+
+def sequential(stages: int, microbatches: int) -> Schedule:
+    """One micro-batch at a time: forward through all stages, backward through all, then the next.
+
+    This is the vertical model parallelism of textbooks: at any time one stage computes and all others wait.
+    """
+    row = tuple(Action(kind, k) for k in range(microbatches) for kind in (F, B))
+    return Schedule("sequential", microbatches, with_messages([row] * stages), (1,) * stages)
+
+
+def gpipe(stages: int, microbatches: int) -> Schedule:
+    """All forwards, then all backwards: every activation of the step is held at once.
+
+    Huang et al. 2019, "GPipe: Efficient Training of Giant Neural Networks using Pipeline Parallelism". The paper draws
+    the backwards from the last micro-batch to the first; here they go from the first to the last, which takes as long
+    and adds the gradients in the order in which one machine adds them.
+    """
+    row = tuple(Action(kind, k) for kind in (F, B) for k in range(microbatches))
+    return Schedule("gpipe", microbatches, with_messages([row] * stages), (microbatches,) * stages)
+
+
+def one_f_one_b(stages: int, microbatches: int) -> Schedule:
+    """One forward, one backward: GPipe's bubble with no more than p − s activations on stage s.
+
+    Narayanan et al. 2021, "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM" (the
+    PipeDream-Flush schedule).
+    """
+    rows = [
+        tuple(chain.from_iterable(_one_f_one_b_pairs(stage, stages, microbatches))) for stage in range(stages)
+    ]
+    return Schedule("1f1b", microbatches, with_messages(rows), _in_flight(stages, microbatches))
+
+
+def _one_f_one_b_pairs(stage: int, stages: int, microbatches: int) -> Iterator[tuple[Action, ...]]:
+    warm_up = min(stages - stage - 1, microbatches)
+    # Phase 1, warm-up: one forward for each stage below, until the first gradient can come back.
+    for k in range(warm_up):
+        yield (Action(F, k),)
+    # Phase 2, steady state: one forward, one backward.
+    for k in range(microbatches - warm_up):
+        yield Action(F, warm_up + k), Action(B, k)
+    # Phase 3, cool-down: the backwards of the micro-batches still in flight.
+    for k in range(microbatches - warm_up, microbatches):
+        yield (Action(B, k),)
+
+
+def _in_flight(stages: int, microbatches: int) -> tuple[int, ...]:
+    return tuple(min(stages - stage, microbatches) for stage in range(stages))
+
+
+def zero_bubble(stages: int, microbatches: int) -> Schedule:
+    """1F1B with backward in two halves: weight gradients fill the time in which a stage would wait for a gradient.
+
+    ZB-H1 of Qi et al. 2023, "Zero Bubble Pipeline Parallelism". The previous stage needs I alone, so it gets its
+    gradient earlier. Stage s keeps s weight gradients back, and computes them while the pipeline drains. No stage holds
+    more activations than 1F1B's first one.
+    """
+    rows = [
+        tuple(chain.from_iterable(_zero_bubble_rounds(stage, stages, microbatches)))
+        for stage in range(stages)
+    ]
+    return Schedule("zero-bubble", microbatches, with_messages(rows), (min(stages, microbatches),) * stages)
+
+
+def _zero_bubble_rounds(stage: int, stages: int, microbatches: int) -> Iterator[tuple[Action, ...]]:
+    warm_up = min(stages - stage, microbatches)
+    # Phase 1, warm-up: as many forwards as 1F1B has in flight.
+    yield tuple(Action(F, k) for k in range(warm_up))
+    # Phase 2, steady state and drain: I of this round, W of the round `stage` rounds ago, the next forward.
+    for k in range(microbatches):
+        yield (Action(I, k),)
+        if k >= stage:
+            yield (Action(W, k - stage),)
+        if warm_up + k < microbatches:
+            yield (Action(F, warm_up + k),)
+    # Phase 3: the weight gradients that were kept back.
+    yield tuple(Action(W, k) for k in range(max(microbatches - stage, 0), microbatches))
+
+
+def asynchronous(stages: int, microbatches: int) -> Schedule:
+    """1F1B, and an update after every backward: each micro-batch is a batch. Stages wait at the start and the end only.
+
+    Narayanan et al. 2019, "PipeDream: Generalized Pipeline Parallelism for DNN Training" (weight stashing). A stage
+    keeps the weights that each micro-batch in flight went forward with, and uses them for its backward: min(p − s, m)
+    versions at most. Gradients are never added up over micro-batches: each is the mean over the micro-batch's samples,
+    and a step makes m updates. With one micro-batch it equals one machine; with more, forwards on stage s use weights
+    that lack the updates of the p − s − 1 micro-batches before them. PipeDream fills the pipeline once; here it drains
+    at the end of a step, of m micro-batches, so that weights can be evaluated and saved.
+    """
+    rows = [
+        tuple(
+            action
+            for each in chain.from_iterable(_one_f_one_b_pairs(stage, stages, microbatches))
+            for action in ((each, Action(U, each.microbatch)) if each.kind is B else (each,))
+        )
+        for stage in range(stages)
+    ]
+    return Schedule("async", microbatches, with_messages(rows), _in_flight(stages, microbatches))
+
+
+SCHEDULES: dict[str, Callable[[int, int], Schedule]] = {
+    "sequential": sequential,
+    "gpipe": gpipe,
+    "1f1b": one_f_one_b,
+    "zero-bubble": zero_bubble,
+    "async": asynchronous,
+}
+"""The schedule of (stages, micro-batches), by name."""
+
+
+def build(name: str, stages: int, microbatches: int) -> Schedule:
+    """The schedule of a name.
+
+    >>> build("gpipe", stages=2, microbatches=3).peak_live
+    (3, 3)
+    """
+    if name not in SCHEDULES:
+        raise ConfigError(unknown("schedule", name, SCHEDULES))
+    if stages < 1 or microbatches < 1:
+        raise ConfigError(
+            f"a pipeline needs at least 1 stage and 1 micro-batch, got {stages} and {microbatches}"
+        )
+    return SCHEDULES[name](stages, microbatches)
+
+
+def with_weights_once(schedule: Schedule) -> Schedule:
+    """The schedule with all weight gradients in one action at the end: one matrix product instead of m.
+
+    Every stage then holds what W needs of all m micro-batches: time for memory.
+
+    >>> [str(action) for action in with_weights_once(one_f_one_b(1, 2)).rows[0]]
+    ['F0', 'I0', 'F1', 'I1', 'W*']
+    """
+    if schedule.updates_inside:
+        raise ConfigError(
+            f"{schedule.name} updates after every micro-batch and cannot compute the weight gradients once per step",
+            "Choose another schedule.",
+        )
+    rows = [
+        (
+            *(
+                Action(I, action.microbatch) if action.kind is B else action
+                for action in row
+                if action.kind is not W
+            ),
+            Action(W, ALL),
+        )
+        for row in schedule.compute_rows
+    ]
+    peak = (schedule.num_microbatches,) * schedule.num_stages
+    return Schedule(schedule.name, schedule.num_microbatches, with_messages(rows), peak)

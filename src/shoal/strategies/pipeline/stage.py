@@ -1,0 +1,143 @@
+"""One stage of a pipeline: forward and both halves of backward of micro-batches, several of them in flight."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from shoal.strategies.pipeline.weight_gradients import WeightGradients
+from shoal.strategies.pipeline.weight_versions import WeightVersions
+from shoal.strategies.step import Loss, backward_from
+
+Autocast = Callable[[str], AbstractContextManager[object]]
+"""The context of forward pass and loss, on a device of that type."""
+
+
+@dataclass
+class _InFlight:
+    """A micro-batch between its forward and its backward."""
+
+    inputs: Tensor
+    """A leaf; backward leaves its gradient there."""
+    labels: Tensor | None
+    outputs: Tensor | None
+    """The activation, or on the last stage the loss; None if it is recomputed."""
+    random_state: list[Tensor]
+    """Of the host and of the GPU before the forward pass, if it is recomputed."""
+
+
+@final
+class PipelineStage:
+    """Computes the actions of one stage.
+
+    With `recompute`, a stage keeps the input of each micro-batch only, and repeats the forward pass when its backward
+    begins: less memory, a third more work. The repetition draws the same random numbers and leaves batch statistics as
+    they are. With `stash_weights`, weights may change while micro-batches are in flight (`weight_versions`).
+    """
+
+    def __init__(
+        self,
+        model: nn.Sequential,
+        loss: Loss | None,
+        autocast: Autocast,
+        is_first: bool,
+        recompute: bool = False,
+        stash_weights: bool = False,
+    ) -> None:
+        self.model = model
+        self.loss = loss
+        """Set on the last stage."""
+        self._autocast = autocast
+        self._is_first = is_first
+        self._recompute = recompute
+        self._weight_gradients = WeightGradients(model)
+        self._in_flight: dict[int, _InFlight] = {}
+        self.versions = WeightVersions(self._trained()) if stash_weights else None
+        # A layer that writes into its input must not write into a leaf.
+        self._copies_input = bool(getattr(model[0], "inplace", False))
+
+    @property
+    def num_in_flight(self) -> int:
+        """Micro-batches between their forward and their backward."""
+        return len(self._in_flight)
+
+    def forward(self, microbatch: int, inputs: Tensor, labels: Tensor) -> Tensor:
+        """The activation for the next stage; on the last stage the loss."""
+        if not self._is_first:
+            inputs.requires_grad_()
+        held = _InFlight(inputs, labels if self.loss else None, None, [])
+        if self._recompute:
+            held.random_state = random_state(inputs.device)
+        with self.versions.begin(microbatch) if self.versions else nullcontext():
+            if self._recompute:
+                with torch.no_grad():
+                    outputs = self._outputs(held)
+            else:
+                outputs = held.outputs = self._outputs(held)
+        self._in_flight[microbatch] = held
+        return outputs.detach()
+
+    def _outputs(self, held: _InFlight) -> Tensor:
+        inputs = held.inputs.clone() if self._copies_input and not self._is_first else held.inputs
+        with self._autocast(inputs.device.type):
+            outputs = self.model(inputs)
+            return outputs if held.labels is None or self.loss is None else self.loss(outputs, held.labels)
+
+    def backward_input(self, microbatch: int, gradient: Tensor | None, scale: float) -> Tensor | None:
+        """The gradient of the input, for the previous stage; None on the first. The last stage starts from `scale`."""
+        held = self._in_flight.pop(microbatch)
+        outputs = self._recomputed(microbatch, held) if held.outputs is None else held.outputs
+        if outputs.requires_grad:
+            self._weight_gradients.current = microbatch
+            backward_from(outputs, outputs.new_full((), scale) if gradient is None else gradient)
+        if self.versions:
+            self.versions.end(microbatch)
+        if self._is_first:
+            return None
+        return torch.zeros_like(held.inputs) if held.inputs.grad is None else held.inputs.grad
+
+    def _recomputed(self, microbatch: int, held: _InFlight) -> Tensor:
+        buffers = [buffer.clone() for buffer in self.model.buffers()]
+        device = held.inputs.device
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            set_random_state(held.random_state, device)
+            with self.versions.again(microbatch) if self.versions else nullcontext():
+                outputs = self._outputs(held)
+        # Through `data`: autograd would take a change of a saved buffer for an error.
+        for buffer, before in zip(self.model.buffers(), buffers, strict=True):
+            buffer.data.copy_(before)
+        return outputs
+
+    def backward_weight(self, microbatch: int) -> None:
+        """Add the weight gradients of one micro-batch."""
+        self._weight_gradients.add(microbatch)
+
+    def backward_weight_all(self) -> None:
+        """Add the weight gradients of all micro-batches."""
+        self._weight_gradients.add_all()
+
+    def update(self, update: Callable[[], object]) -> None:
+        """Change the weights by the gradients of one micro-batch, which are then dropped. Needs `stash_weights`."""
+        assert self.versions is not None
+        self.versions.begin_next()
+        update()
+        for param in self._trained():
+            param.grad = None
+
+    def _trained(self) -> list[Tensor]:
+        return [param for param in self.model.parameters() if param.requires_grad]
+
+
+def random_state(device: torch.device) -> list[Tensor]:
+    """The state of torch's generators: the host's and, on a GPU, the device's."""
+    return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
+
+
+def set_random_state(state: list[Tensor], device: torch.device) -> None:
+    """Draw from now on what `random_state` would have drawn then."""
+    torch.set_rng_state(state[0])
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(state[1], device)

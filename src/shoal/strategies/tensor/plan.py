@@ -1,0 +1,118 @@
+"""Plans: which layer of a model is cut how.
+
+A plan maps the names of layers to cuts; layers that it leaves out stay whole on every worker. As a TOML file::
+
+    fc1 = "column"                  # by outputs; the output stays divided for the next layer
+    fc2 = "row"                     # by inputs, which are divided; the sum is whole
+    head = "gather"                 # by outputs, which are gathered
+    "blocks.*.norm1" = "divided"    # between column and row: BatchNorm2d, GroupNorm, Dropout
+    "blocks.*.attention" = "heads"  # shoal's attention
+    user_tower = "worker 0"         # not divided: worker 0 computes it alone, and the others receive its output
+
+A `*` stands for one part of a name. Tables may be nested instead: `[blocks.0]` and `fc1 = "column"` below it.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from shoal.config.read import parse_toml
+from shoal.errors import ConfigError
+from shoal.files import read_text
+from shoal.nearest import did_you_mean
+from shoal.strategies.tensor.cutting import check_cut
+
+MOST_SHOWN = 12
+"""Layers that an error lists."""
+_ON_WORKER = re.compile(r"worker (\d{1,6})")
+
+
+def read_plan(path: str) -> dict[str, str]:
+    """The plan in a TOML file."""
+    try:
+        tree = parse_toml(read_text(Path(path)), Path(path))
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise ConfigError(
+            f"cannot read the plan {path}: {why}",
+            'Give --tensor.plan the path of a TOML file such as: fc1 = "column"',
+        ) from None
+    plan = dict(_flattened(tree, path))
+    if not plan:
+        raise ConfigError(
+            f"the plan {path} names no layer",
+            'Write lines such as fc1 = "column", or leave out --tensor.plan.',
+        )
+    return plan
+
+
+def _flattened(tree: Mapping[str, Any], path: str, prefix: str = "") -> Iterable[tuple[str, str]]:
+    for key, value in tree.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            yield from _flattened(value, path, f"{name}.")
+        elif isinstance(value, str):
+            yield name, str(value)
+        else:
+            raise ConfigError(
+                f"{path}: {name} is {value!r}, expected the name of a cut",
+                f'Write for example {name} = "column".',
+            )
+
+
+def worker_of(cut: str) -> int | None:
+    """The worker that computes a module alone, for a cut such as `worker 1`; None for any other cut."""
+    found = _ON_WORKER.fullmatch(cut)
+    return int(found[1]) if found else None
+
+
+def resolved(plan: Mapping[str, str], model: nn.Module, workers: int) -> dict[str, str]:
+    """The cut of each layer that a plan names, in the model's order, checked.
+
+    >>> from shoal.models.mlp import mlp
+    >>> resolved({"fc2": "row", "fc1": "column"}, mlp(), workers=2)
+    {'fc1': 'column', 'fc2': 'row'}
+    """
+    modules = {name: module for name, module in model.named_modules() if name}
+    cuts: dict[str, str] = {}
+    for pattern, cut in plan.items():
+        matching = [name for name in modules if _matches(name, pattern)]
+        if not matching:
+            raise ConfigError(
+                f"the plan cuts '{pattern}', but the model has no such layer{did_you_mean(pattern, list(modules))}",
+                f"Its layers are: {', '.join(_shown(modules))}.",
+            )
+        for name in matching:
+            if cuts.setdefault(name, cut) != cut:
+                raise ConfigError(f'the plan cuts {name} twice: by "{cuts[name]}" and by "{cut}"')
+    for name, cut in cuts.items():
+        inside = next((outer for outer in cuts if name.startswith(f"{outer}.")), None)
+        if inside is not None:
+            raise ConfigError(
+                f'the plan cuts {name}, and {inside}, which contains it, by "{cuts[inside]}"',
+                "Leave one of them out.",
+            )
+        worker = worker_of(cut)
+        if worker is None:
+            check_cut(cut, modules[name], name)
+        elif worker >= workers:
+            raise ConfigError(
+                f"the plan gives {name} to worker {worker}, but workers 0 to {workers - 1} divide the model",
+                f"Use {worker + 1} workers (--mesh tensor={worker + 1}), or another worker.",
+            )
+    return {name: cuts[name] for name in modules if name in cuts}
+
+
+def _matches(name: str, pattern: str) -> bool:
+    parts, patterns = name.split("."), pattern.split(".")
+    return len(parts) == len(patterns) and all(map(fnmatchcase, parts, patterns))
+
+
+def _shown(modules: Mapping[str, nn.Module]) -> list[str]:
+    """Names of layers with parameters of their own, for an error."""
+    own = [name for name, module in modules.items() if any(True for _ in module.parameters(recurse=False))]
+    return [*own[:MOST_SHOWN], "…"] if len(own) > MOST_SHOWN else own

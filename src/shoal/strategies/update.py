@@ -1,0 +1,289 @@
+"""The update at the end of every step: clipping, learning rate, optimizer."""
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+from torch.autograd import profiler
+from torch.optim.optimizer import (
+    _global_optimizer_post_hooks,  # pyright: ignore[reportPrivateUsage]
+    _global_optimizer_pre_hooks,  # pyright: ignore[reportPrivateUsage]
+)
+
+from shoal.comm.group import Group
+from shoal.errors import ConfigError
+from shoal.events.spans import SpanRecorder
+from shoal.optim.compact.optimizer import Compact, Extent, Storage
+from shoal.optim.elementwise import Elementwise
+from shoal.optim.over import build_over, groups_of, regroup
+from shoal.prune.masks import WeightMasks
+from shoal.strategies.norms import chunk_norms, clip, global_norm
+from shoal.strategies.pieces.piece import Piece, Place
+from shoal.strategies.pieces.state import PlaceOf, load_optimizer, optimizer_pieces
+
+MakeOptimizer = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
+"""Builds the optimizer over given tensors: a sync may hold only a part of the parameters."""
+
+
+_ELEMENTWISE = (
+    torch.optim.SGD,
+    torch.optim.Adam,
+    torch.optim.AdamW,
+    torch.optim.Adagrad,
+    torch.optim.RMSprop,
+    torch.optim.NAdam,
+    torch.optim.RAdam,
+    torch.optim.Adadelta,
+    torch.optim.Adamax,
+    torch.optim.ASGD,
+    torch.optim.Rprop,
+)
+
+
+def is_elementwise(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether the optimizer updates each element from its own gradient and state only, so that slices can be updated.
+
+    Our optimizers and some of torch's do so; a user's own declares `elementwise = True`.
+    """
+    return bool(getattr(optimizer, "elementwise", False)) or type(optimizer) in _ELEMENTWISE
+
+
+def updates_alone(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether one step of all parameters equals a step of each alone: the optimizer counts steps for each parameter."""
+    return isinstance(optimizer, Elementwise | Compact) or type(optimizer) in _ELEMENTWISE
+
+
+def bare_step(optimizer: torch.optim.Optimizer) -> Callable[..., object]:
+    """The step of an optimizer; of our own without torch's wrapper, where that has nothing to do.
+
+    It calls hooks, and records the step for torch's profiler: a twentieth of a step of a small model.
+    """
+    wrapped: Any = type(optimizer).step
+    is_ours = isinstance(optimizer, Elementwise) and getattr(wrapped, "hooked", False)  # torch's own mark
+    hooks: Any = optimizer
+    if (
+        not is_ours
+        or hooks._optimizer_step_pre_hooks
+        or hooks._optimizer_step_post_hooks
+        or _global_optimizer_pre_hooks
+        or _global_optimizer_post_hooks
+        or profiler._is_profiler_enabled  # pyright: ignore[reportPrivateUsage]
+    ):
+        return optimizer.step
+    return partial(wrapped.__wrapped__, optimizer)
+
+
+def check_elementwise(optimizer: torch.optim.Optimizer, otherwise: str) -> None:
+    """Refuse an optimizer whose parameters cannot be divided among workers; `otherwise` is what takes it."""
+    if not is_elementwise(optimizer):
+        raise ConfigError(
+            f"{type(optimizer).__name__} is not known to update each element on its own, so its parameters "
+            "cannot be divided among workers",
+            f"Use {otherwise}, or declare `elementwise = True` in the optimizer's class.",
+        )
+
+
+class ParameterGroups(NamedTuple):
+    """The number of each parameter's group, by its name, and how many groups there are."""
+
+    number_of: Mapping[str, int]
+    size: int
+
+
+def parameter_groups(
+    optimizer: torch.optim.Optimizer, params: Mapping[str, Tensor]
+) -> ParameterGroups | None:
+    """The groups in which an optimizer has these parameters; None if all are in one, as slices of them will be."""
+    number_of, size = groups_of(optimizer, params), len(optimizer.param_groups)
+    return None if size == 1 and len(number_of) == len(params) else ParameterGroups(number_of, size)
+
+
+class StateKeeper(Protocol):
+    """Keeps the state of an optimizer in memory of its choice."""
+
+    def step(self) -> None:
+        """Step the optimizer."""
+        ...
+
+    def settle(self) -> None:
+        """Return when the state can be read."""
+        ...
+
+    def load(self, params: Mapping[str, Tensor], place_of: PlaceOf, saved: Mapping[str, Tensor]) -> None:
+        """Load the parts of a saved state that belong to these parameters."""
+        ...
+
+
+MakeKeeper = Callable[[torch.optim.Optimizer, dict[str, Tensor], MakeOptimizer], StateKeeper]
+"""Builds the keeper of an optimizer, given the tensors that it updates and how it was built."""
+
+
+class Updated(Protocol):
+    """The tensors that an update changes: a layout's parameters, or one worker's slices of them."""
+
+    params: dict[str, Tensor]
+    span: SpanRecorder
+    sharded_over: Sequence[Group]
+    repeated: Collection[str]
+    zero: Tensor
+
+    def place_of(self, name: str) -> Place:
+        """The place of a tensor in the whole parameter."""
+        ...
+
+    def all_norms(self, norms: Mapping[str, Tensor]) -> Tensor:
+        """The norms of all chunks in their order, given the norms of the tensors here."""
+        ...
+
+
+def _extent(name: str, place: Place) -> Extent:
+    """Which elements of the whole parameter are in a place; a box counts its own from 0."""
+    return Extent(name, place.start if isinstance(place.start, int) else 0, math.prod(place.shape))
+
+
+class Update:
+    """Clips the gradients by their norm over all parameters (`--clip-norm`), and steps the optimizer.
+
+    With masks (`--prune`), pruned weights have no gradient and stay zero.
+    """
+
+    def __init__(
+        self,
+        layout: Updated,
+        make_optimizer: MakeOptimizer,
+        clip_norm: float | None = None,
+        keeper: MakeKeeper | None = None,
+        masks: WeightMasks | None = None,
+        storage: Storage | None = None,
+        groups: ParameterGroups | None = None,
+    ) -> None:
+        """`storage` is how parameters and state are stored between steps; None: as they are.
+
+        `groups` are the groups of the whole parameters, if the layout's are slices.
+        """
+        self._layout = layout
+        self._storage = storage
+        self._masks = masks
+        self._make_optimizer = make_optimizer
+        # A worker that owns no slice of a small model updates nothing.
+        self._optimizer = build_over(make_optimizer, layout.params.values()) if layout.params else None
+        if groups is not None and self._optimizer is not None:
+            regroup(self._optimizer, layout.params, *groups)
+        if storage is not None and self._optimizer is not None:
+            extents = {
+                id(param): _extent(name, layout.place_of(name)) for name, param in layout.params.items()
+            }
+            self._optimizer = Compact(self._optimizer, storage, extents)
+        self._keeper = (
+            keeper(self._optimizer, layout.params, make_optimizer)
+            if keeper is not None and self._optimizer is not None
+            else None
+        )
+        self.clip_norm = clip_norm
+        """The largest norm of a gradient (`--clip-norm`); None: any."""
+        rates = [float(group["lr"]) for group in self._optimizer.param_groups] if self._optimizer else []
+        self.base_lr = next((rate for rate in rates if rate), 0.0)
+        """The learning rate that the optimizer was built with: of its first group with a rate above 0."""
+        # A user's optimizer may have several rates: they keep their ratios.
+        self._lr_ratios = [rate / self.base_lr if self.base_lr else 1.0 for rate in rates]
+
+    def check_divisible(self) -> None:
+        """Refuse an optimizer whose parameters cannot be divided among workers."""
+        if self._optimizer is not None:
+            check_elementwise(self._optimizer, "--strategy ddp")
+
+    def over(self, slices: Updated, keeper: MakeKeeper | None = None) -> "Update":
+        """The same update of other tensors: of the slices that a worker owns. `keeper` keeps the optimizer's state."""
+        self.check_divisible()
+        whole = self._optimizer
+        groups = None if whole is None else parameter_groups(whole, self._layout.params)
+        return self.of(slices, keeper, groups)
+
+    def of(
+        self, tensors: Updated, keeper: MakeKeeper | None = None, groups: ParameterGroups | None = None
+    ) -> "Update":
+        """The same update of other tensors; without `groups` they are whole, as in another copy of the model."""
+        return Update(
+            tensors, self._make_optimizer, self.clip_norm, keeper, storage=self._storage, groups=groups
+        )
+
+    @property
+    def has_known_state(self) -> bool:
+        """Whether the optimizer is one of ours, as it is: the names and shapes of its state are known beforehand."""
+        return isinstance(self._optimizer, Elementwise)
+
+    @property
+    def can_be_masked(self) -> bool:
+        """Whether `unless` is supported: the device can skip the update without the host."""
+        return isinstance(self._optimizer, Elementwise) and self._optimizer.fast and self._keeper is None
+
+    def __call__(self, lr: float, unless: Tensor | None = None) -> None:
+        """Make the update; skip it on the device if `unless`, a tensor on the device, is 1."""
+        span = self._layout.span
+        if self._masks is not None:
+            self._masks.before_update()
+        if self.clip_norm is not None:
+            with span("clip", "compute"):
+                layout = self._layout
+                grads = {name: p.grad for name, p in layout.params.items() if p.grad is not None}
+                norms = {
+                    name: chunk_norms(grad) for name, grad in grads.items() if name not in layout.repeated
+                }
+                clip(
+                    grads.values(), global_norm(layout.all_norms(norms), layout.sharded_over), self.clip_norm
+                )
+        if self._optimizer is not None:
+            with span("update", "compute"):
+                self.without_clipping(lr, unless)
+
+    def step_only(self, params: Sequence[Tensor], lr: float) -> None:
+        """Update these parameters alone, without clipping; only by an optimizer of shoal."""
+        optimizer = self._optimizer
+        assert isinstance(optimizer, Elementwise | Compact)  # the settings refuse others
+        self._set_lr(optimizer, lr)
+        optimizer.step(only=params)
+
+    def _set_lr(self, optimizer: torch.optim.Optimizer, lr: float) -> None:
+        for group, ratio in zip(optimizer.param_groups, self._lr_ratios, strict=True):
+            group["lr"] = lr * ratio
+
+    def without_clipping(self, lr: float, unless: Tensor | None = None) -> None:
+        """Step the optimizer; for a caller that records its own span."""
+        optimizer = self._optimizer
+        if optimizer is None:
+            return
+        self._set_lr(optimizer, lr)
+        if self._keeper is not None:
+            self._keeper.step()
+        elif unless is None:
+            bare_step(optimizer)()
+        else:
+            assert isinstance(optimizer, Elementwise)
+            bare_step(optimizer)(found_inf=unless)
+        if self._masks is not None:
+            self._masks.after_update()
+
+    def pieces(self) -> list[Piece]:
+        """The optimizer's state and the masks, each tensor in the place of its parameter."""
+        if self._optimizer is None:
+            return []
+        if self._keeper is not None:
+            self._keeper.settle()
+        place_of = self._layout.place_of
+        masks = self._masks.state() if self._masks is not None else {}
+        return [
+            *optimizer_pieces(self._layout.params, place_of, self._optimizer),
+            *(Piece(key, tensor, place_of(name)) for key, (name, tensor) in masks.items()),
+        ]
+
+    def load(self, saved: Mapping[str, Tensor]) -> None:
+        """Load the parts of a saved optimizer state that belong to the parameters here, and the masks."""
+        if self._masks is not None:
+            self._masks.load(saved)
+        if self._keeper is not None:
+            self._keeper.load(self._layout.params, self._layout.place_of, saved)
+        elif self._optimizer is not None:
+            load_optimizer(self._layout.params, self._layout.place_of, self._optimizer, saved)

@@ -1,0 +1,316 @@
+"""`shoal.zero`: optimizer state, gradients and parameters divided among the workers, in a training loop of your own."""
+
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from shoal.comm.agree import check_same_model
+from shoal.comm.group import Group
+from shoal.config.arguments import checks_arguments
+from shoal.config.sections.values import Mebibytes, Number
+from shoal.errors import ConfigError
+from shoal.models.has_values import check_has_values
+from shoal.strategies.buckets.buffer_sync import buffer_sync_of
+from shoal.strategies.buckets.gradient_slots import Factor
+from shoal.strategies.buckets.unused import Unused
+from shoal.strategies.ddp.module_sync import broadcast_state, shared_state
+from shoal.strategies.library.backward_pass import BackwardPass, tensors_in
+from shoal.strategies.library.default_group import check_threads, group_of
+from shoal.strategies.library.divided_gradients import ShownGradients
+from shoal.strategies.library.user_objects import SetUp, redirect_step, redirect_zero_grad, show_wholes
+from shoal.strategies.norms import chunk_norms, clip, global_norm
+from shoal.strategies.onecopy.library import Trained, groups_of_wholes, optimizer_of_slices, wholes_in_groups
+from shoal.strategies.pieces.piece import Piece
+from shoal.strategies.pieces.state import load_optimizer, optimizer_pieces
+from shoal.strategies.pieces.whole_tensors import WholeTensors
+from shoal.strategies.replicas.sync_batchnorm import give_group
+from shoal.strategies.update import MakeKeeper
+from shoal.strategies.zero.offload import OffloadTo
+from shoal.strategies.zero.offload import offload as offloading
+from shoal.strategies.zero.shards import HeldState, ShardOptions, Shards
+from shoal.strategies.zero.units import UnitOf
+
+
+@checks_arguments
+def zero(
+    model: nn.Module,
+    make_optimizer: Callable[[Iterable[Tensor]], torch.optim.Optimizer],
+    stage: int = 3,
+    group: Group | None = None,
+    *,
+    unit_mib: Mebibytes = 8.0,
+    unit_of: UnitOf | None = None,
+    unused: Unused = "refuse",
+    offload: OffloadTo = "none",
+    offload_dir: str = "",
+) -> "ShardedModel":
+    """Divide a model's training among the workers: optimizer state (stage 1), gradients (2), parameters (3).
+
+    ::
+
+        sharded = shoal.zero(model, lambda params: torch.optim.AdamW(params, lr=1e-3), stage=3)
+        for inputs, labels in loader:                           # this worker's samples
+            F.cross_entropy(model(inputs), labels).backward()
+            sharded.step()                                      # the same update for all workers
+
+    `make_optimizer` is given this worker's slices of the parameters, flat tensors, and must update each element on its
+    own, as SGD and Adam do. It is also given the whole parameters once, and slices are put into their parameter groups.
+    `optimizer.step()` of the result is its `step()`, and `optimizer.param_groups` list the model's parameters.
+
+    `unit_mib` is the size of units: parameters that are gathered and reduced together; `unit_of(name)` cuts the
+    model otherwise: parameters with the same value are a unit. `unused="zero"` allows parameters without a
+    gradient. `offload="memory"` keeps optimizer state in the host's memory (for a GPU), "file" in a file of
+    `offload_dir` that has no name and ends with the process; `make_optimizer` is then called once more, with
+    tensors of one element. `group` is by default as for `shoal.DistributedDataParallel`. A collective.
+    """
+    keeper = offloading(offload, offload_dir)
+    return ShardedModel(model, make_optimizer, stage, group, unit_mib, unit_of, unused, keeper)
+
+
+@final
+class ShardedModel:
+    """What `shoal.zero` returns: a model whose training is divided among the workers.
+
+    The model stays the one you passed. In stage 3 its parameters are one copy that all workers of a machine map;
+    elsewhere they are gathered while a module runs, and show NaN otherwise: read them with `state_dict()`.
+
+    Gradients are averaged over the workers. Inside `with sharded.batch(num_samples=n)` they are weighted by the
+    workers' numbers of samples: exact for uneven shares, if each loss is a mean. In stages 2 and 3 every backward pass
+    is summed over the workers when it ends, so all run equally many; their sums add up until `step()`. In stage 1
+    gradients add up on each worker, and are summed when the program looks at one, or in `step()`. `param.grad` is a
+    `DividedGradient`: `torch.nn.utils.clip_grad_norm_`, `clip_grad_value_`, `GradScaler` and norms for a log do what
+    they do on one machine, if all workers call them. `zero_grad()`, and the optimizer's and the model's, drop
+    gradients.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        make_optimizer: Callable[[Iterable[Tensor]], torch.optim.Optimizer],
+        stage: int,
+        group: Group | None,
+        unit_mib: float,
+        unit_of: UnitOf | None,
+        unused: Unused,
+        keeper: MakeKeeper | None = None,
+    ) -> None:
+        if stage not in (1, 2, 3):
+            raise ConfigError(f"stage must be 1, 2 or 3, not {stage!r}")
+        check_has_values(model)
+        trained = {name: param for name, param in model.named_parameters() if param.requires_grad}
+        if not trained:
+            raise ConfigError("the model has no parameter to train")
+        self.model, self.stage = model, stage
+        self.group = group_of(group, trained)
+        check_threads(self.group, trained)
+        groups = groups_of_wholes(make_optimizer, trained)
+        self._set_up = SetUp(model, "call shoal.zero with a new model")
+        state = shared_state(model)
+        check_same_model(self.group, state)
+        broadcast_state(self.group, state)
+        give_group(model, self.group, lambda: self._weight)
+        self._buffers = buffer_sync_of(self.group, model)
+        self._weight = 1 / self.group.size
+        self._factor: Factor | None = None
+        self._num_passes = 0
+        self._reached: set[str] = set()
+        """Parameters that had a gradient here since the last step, if the program has not dropped it since."""
+        self._pass = BackwardPass(self._end_pass, self._abandon_pass)
+        options = ShardOptions(stage, unit_mib, unit_of, unused, early=stage > 1)
+        held = HeldState.of(model, trained, self.group.rank)
+        self._shards = Shards(self.group, model, Trained(dict(trained)), _on_final, options, held)
+        if not self._shards.is_gathered:
+            self._set_up.fix_memory(trained)
+        self._slices = self._shards.slices
+        self._shown = ShownGradients(self.group, dict(trained), self._slices, self._sum)
+        self.optimizer = optimizer_of_slices(make_optimizer, groups, self._slices)
+        """The optimizer of this worker's slices, for learning-rate schedules. Its `step()` is `step()` of this."""
+        self._keeper = None
+        if keeper is not None and self._slices.params:
+            self._keeper = keeper(self.optimizer, self._slices.params, make_optimizer)
+        self.group.barrier().wait()  # all have memory for their state, or none begins
+        model.register_forward_pre_hook(lambda module, args: self._pass.forget_failed())
+        model.register_forward_hook(self._watch)
+        for name, param in trained.items():
+            param.register_hook(partial(self._reach, name))
+        self._shards.gradients.restart()
+        self._with_slices = show_wholes(self.optimizer, wholes_in_groups(trained, groups))
+        self._own_step = redirect_step(self.optimizer, self.step)
+        redirect_zero_grad(self.optimizer, self.zero_grad)
+        redirect_zero_grad(model, self.zero_grad)
+
+    # Backward passes.
+
+    def _watch(self, module: nn.Module, args: Any, output: Any) -> None:
+        """Backward through the model's outputs is a pass, whatever passes run inside it (checkpoints)."""
+        del module, args
+        if torch.is_grad_enabled():
+            for tensor in tensors_in(output):
+                if tensor.requires_grad:
+                    tensor.register_hook(lambda gradient: self._begin_pass(outermost=True))
+
+    def _reach(self, name: str, gradient: Tensor) -> None:
+        """A gradient has come, and autograd is about to add it to `param.grad`."""
+        del gradient
+        self._begin_pass()
+        self._reached.add(name)
+
+    def _begin_pass(self, outermost: bool = False) -> None:
+        self._pass.begin(outermost)
+        self._hide()
+        if self.stage > 1 and not self._shards.gradients.is_running:
+            self._shards.gradients.begin(self._as_factor())
+
+    def _end_pass(self) -> None:
+        if self._shards.gradients.is_running:
+            self._shards.end_pass()
+            self._num_passes += 1
+        self._shown.show(has_sums=self._num_passes > 0)
+
+    def _hide(self) -> None:
+        """Have each worker's own gradients in `param.grad`, and the program's changes in the sums."""
+        dropped = self._shown.hide()
+        self._shards.gradients.present.difference_update(dropped)
+        self._reached.difference_update(dropped)
+
+    def _abandon_pass(self) -> None:
+        """The pass has failed: the next one starts a step afresh."""
+        self._shown.drop()
+        self._shards.gradients.abandon()
+        self._shards.release()
+        self._reached.clear()
+        self._num_passes = 0
+
+    def _as_factor(self) -> Factor | None:
+        if self._factor is None or self._factor.value != self._weight:
+            self._factor = Factor(self._weight)
+        return None if self._weight == 1 else self._factor
+
+    @contextmanager
+    @checks_arguments
+    def batch(self, num_samples: Number) -> Generator[None]:
+        """Around the passes of one step: the losses inside add up to a mean over `num_samples` samples of this worker.
+
+        All workers enter it together; it makes one small all-reduce. A worker without samples runs no pass if the
+        others run one; where parameters are gathered, it runs the model on an empty batch.
+        """
+        total = torch.tensor([float(num_samples)], dtype=torch.float64)
+        self.group.all_reduce(total).wait()
+        if not total.item():
+            raise ConfigError("no worker has samples: all called batch(num_samples=0)")
+        before, passes = self._weight, self._num_passes
+        self._weight = num_samples / total.item()
+        try:
+            yield
+            if self.stage == 1:
+                self._sum()
+            elif self._num_passes == passes:
+                self._take_part(num_samples)
+        finally:
+            self._weight = before
+
+    def _take_part(self, num_samples: int) -> None:
+        """Take part in the others' pass with zeros."""
+        if num_samples or self._shards.is_gathered:
+            raise ConfigError(
+                f"batch(num_samples={num_samples}) ended without a backward pass, for which the other workers wait",
+                "Call backward() inside it. Without samples, run the model on an empty batch: model(inputs[:0]).",
+            )
+        self._sum()
+
+    def _sum(self) -> None:
+        """Sum all gradients that are here over the workers."""
+        self._set_up.check()
+        self._hide()
+        self._shards.gradients.begin(self._as_factor())
+        self._end_pass()
+
+    # The update.
+
+    @torch.no_grad()
+    def step(self, clip_norm: float | None = None) -> Tensor | None:
+        """Update the weights, after clipping the gradients to a common norm if one is given; returns their norm then.
+
+        A collective: every worker calls it after its last backward pass of a step.
+        """
+        self._set_up.check()
+        shards, slices = self._shards, self._slices
+        if self.stage == 1 and (self._shown.has_local or not self._num_passes):
+            self._sum()
+        self._hide()
+        if not self._num_passes:
+            raise ConfigError("step() was called without a backward pass before it")
+        if self._buffers is not None:
+            self._buffers.update()
+        shards.check_unused(bool(shards.gradients.present), self._reached)
+        norm = None
+        if clip_norm is not None:
+            grads = {name: owned.grad for name, owned in slices.params.items() if owned.grad is not None}
+            norm = global_norm(slices.all_norms({name: chunk_norms(grad) for name, grad in grads.items()}))
+            clip(grads.values(), norm, clip_norm)
+        self.group.barrier().wait()  # no worker reads weights any more
+        with self._own_step(), self._with_slices():
+            (self.optimizer if self._keeper is None else self._keeper).step()
+        shards.publish()
+        self.zero_grad()
+        return norm
+
+    def zero_grad(self) -> None:
+        """Drop the gradients of all passes since the last step. `step` does so, too."""
+        self._num_passes = 0
+        self._reached.clear()
+        self._shown.drop()
+        self._shards.gradients.restart()
+        for param in self.model.parameters():
+            param.grad = None
+
+    # State.
+
+    def pieces(self) -> list[Piece]:
+        """What this worker holds: `model.<name>` and `optim.<name>.<key>`, each with its place in the whole."""
+        slices = self._slices
+        if self._keeper is not None:
+            self._keeper.settle()
+        return self._shards.pieces() + optimizer_pieces(slices.params, slices.place_of, self.optimizer)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The whole state on rank 0, on the host, and nothing on the others: `model.<name>`, `optim.<name>.<key>`.
+
+        A collective. `WholeTensors(sharded.pieces(), group)` gives the same one tensor at a time.
+        """
+        return {name: tensor.clone() for name, tensor in WholeTensors(self.pieces(), self.group, prefix="")}
+
+    def model_state_dict(self) -> dict[str, Tensor]:
+        """The model's state on rank 0, on the host, and nothing on the others, under the names of `model.state_dict()`.
+
+        It is gathered one tensor at a time; tied weights are one tensor under several names. A collective::
+
+            weights = sharded.model_state_dict()
+            if group.rank == 0:
+                model.save_pretrained(folder, state_dict=weights)       # a model of transformers
+        """
+        first: dict[int, str] = {}
+        held = self.model.state_dict(keep_vars=True)
+        sources = {name: first.setdefault(id(tensor), name) for name, tensor in held.items()}
+        gathered = {f"model.{name}" for name in first.values()}
+        pieces = [piece for piece in self._shards.pieces() if piece.name in gathered]
+        wholes = {name: tensor.clone() for name, tensor in WholeTensors(pieces, self.group)}
+        return {name: wholes[f"model.{source}"] for name, source in sources.items()} if wholes else {}
+
+    def load_state_dict(self, saved: Mapping[str, Tensor]) -> None:
+        """Load this worker's part of a whole state, saved with any stage and number of workers. A collective."""
+        self._shards.release()
+        self._shards.load(saved)
+        with self._with_slices():
+            if self._keeper is not None:
+                self._keeper.load(self._slices.params, self._slices.place_of, saved)
+            elif self._slices.params:
+                load_optimizer(self._slices.params, self._slices.place_of, self.optimizer, saved)
+
+
+def _on_final(param: Tensor, callback: Callable[[Tensor], None]) -> Callable[[], None]:
+    return param.register_post_accumulate_grad_hook(callback).remove

@@ -1,0 +1,47 @@
+"""The pages for readers of the code name files and folders that exist, and the map stays one page."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src/shoal"
+PAGES = sorted(
+    [*PACKAGE.rglob("README.md"), *ROOT.glob("docs/*.md"), ROOT / "CONTRIBUTING.md", ROOT / "README.md"]
+)
+NAMED = re.compile(r"`((?:[\w.-]+/)+(?:[\w-]+\.(?:py|md|toml|txt))?)`")
+"""A path in backticks: it has a slash, and ends with one or with the name of a file of ours."""
+FOR_USERS = re.compile(
+    r"^(runs|reports|checkpoints|tmp|home|dev|proc|your|my_|task|test/|tensorboard/|lab\d)|NAME|RUN|FOLDER|<|:"
+)
+"""What users have and the repository has not."""
+
+
+def exists(path: str, page: Path) -> bool:
+    """Whether the repository has it: from its root, in the package, in the tests, or beside the page's subject."""
+    places = [
+        ROOT,
+        ROOT / "src",
+        PACKAGE,
+        ROOT / "tests",
+        page.parent,
+        *(folder for folder in PACKAGE.iterdir() if folder.is_dir()),
+    ]
+    return any((place / path).exists() for place in places)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_names_paths_that_exist(page):
+    named = {path for path in NAMED.findall(page.read_text(encoding="utf-8")) if not FOR_USERS.search(path)}
+    assert [path for path in sorted(named) if not exists(path, page)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_links_to_pages_that_exist(page):
+    linked = re.findall(r"\]\(([^)#:\s]+)(?:#[\w-]*)?\)", page.read_text(encoding="utf-8"))
+    assert [path for path in linked if not (page.parent / path).exists()] == []
+
+
+def test_the_map_is_one_page():
+    assert len((ROOT / "docs/architecture.md").read_bytes()) <= 12_000
