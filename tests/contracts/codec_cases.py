@@ -5,16 +5,10 @@ import math
 import torch
 
 from shoal.codecs.codec import Dense, Form
-from shoal.codecs.dgc import Dgc
-from shoal.codecs.half import Half
-from shoal.codecs.integer import Integer
 from shoal.codecs.power_sgd import PowerSgd
-from shoal.codecs.qsgd import Qsgd
-from shoal.codecs.random_k import RandomK
+from shoal.codecs.quantised import Half, Integer, Qsgd, TernGrad
 from shoal.codecs.sign import OneBit, Sign
-from shoal.codecs.terngrad import TernGrad
-from shoal.codecs.threshold import AverageThreshold, Threshold
-from shoal.codecs.top_k import TopK
+from shoal.codecs.sparse import AverageThreshold, Dgc, RandomK, Threshold, TopK
 
 CODECS = {
     "none": Dense(),
@@ -34,7 +28,7 @@ CODECS = {
     "topk": TopK(0.1),
     "randomk": RandomK(0.1),
     "randomk, scaled": RandomK(0.1, is_scaled=True),
-    "threshold": Threshold(0.5, 0.2),
+    "threshold": Threshold(ratio=0.2, threshold=0.5),
     "average": AverageThreshold(0.1, 0.9),
     "dgc": Dgc(0.1, momentum=0.0, clip=0.0),
     "powersgd": PowerSgd(2),

@@ -220,8 +220,8 @@ def test_a_message_and_a_split_wait_longer_than_connecting_may_take(by_hand):
     """Torch would give a message up after the time that connecting may take."""
     before = (
         "from datetime import timedelta\n"
-        "from shoal.comm.over_torch import backends, connections\n"
-        "backends._CONNECT, connections.CONNECT_S = timedelta(seconds=2), 2.0\n"
+        "from shoal.comm.over_torch import group as over_torch, headers\n"
+        "over_torch._CONNECT, headers.CONNECT_S = timedelta(seconds=2), 2.0\n"
     )
     text = (
         "message = torch.zeros(3)\n"

@@ -6,16 +6,10 @@ from typing import Any
 import torch
 
 from shoal.codecs.codec import Codec, Dense
-from shoal.codecs.dgc import Dgc
-from shoal.codecs.half import Half
-from shoal.codecs.integer import Integer
 from shoal.codecs.power_sgd import PowerSgd
-from shoal.codecs.qsgd import Qsgd
-from shoal.codecs.random_k import RandomK
+from shoal.codecs.quantised import Half, Integer, Qsgd, TernGrad
 from shoal.codecs.sign import OneBit, Sign
-from shoal.codecs.terngrad import TernGrad
-from shoal.codecs.threshold import AverageThreshold, Threshold
-from shoal.codecs.top_k import TopK
+from shoal.codecs.sparse import AverageThreshold, Dgc, RandomK, Threshold, TopK
 from shoal.config.sections.compression import Encoding
 
 CODECS: dict[str, Callable[..., Codec]] = {

@@ -89,32 +89,26 @@ class Codec(ABC):
 
     def fitted(self, form: Form) -> "Codec":
         """The codec to use for such a gradient: this one, unless it cannot encode it."""
-        del form
         return self
 
     def remark(self, form: Form) -> str:
         """What a user should know of the codec that was fitted to such a gradient; empty: nothing."""
-        del form
         return ""
 
     def warming(self, progress: float) -> "Codec":
         """The codec to use in the warm-up; `progress` rises from 0 to 1. Without a ratio: no compression."""
-        del progress
         return Dense()
 
     def new_memory(self, form: Form, seed: int) -> Tensor | None:
         """The memory before the first step; every worker gives the same seed."""
-        del form, seed
         return None
 
     def correct(self, gradient: Tensor, memory: Tensor | None, workers: int) -> Tensor | None:
         """Change this step's gradient in place before the feedback is added; return the memory for `encode`."""
-        del gradient, workers
         return memory
 
     def remember(self, x: Tensor, payload: Payload, memory: Tensor | None, seed: int) -> Tensor | None:
         """The memory after the step."""
-        del x, payload, seed
         return memory
 
     def subtract(self, x: Tensor, payload: Payload, seed: int) -> None:
@@ -165,12 +159,10 @@ class Linear(Codec):
 
     def propose(self, x: Tensor, memory: Tensor | None) -> Tensor | None:
         """This worker's summand of what the basis is derived from; none if it needs no gradients."""
-        del x, memory
         return None
 
     def basis(self, proposal: Tensor | None, form: Form, seed: int) -> Tensor | None:
         """The common basis; none: the coordinates are the elements."""
-        del proposal, form, seed
         return None
 
     @abstractmethod
@@ -216,17 +208,14 @@ class Dense(Linear):
 
     def warming(self, progress: float) -> Codec:
         """The same."""
-        del progress
         return self
 
     def express(self, x: Tensor, basis: Tensor | None, workers: int) -> Tensor:
         """The elements."""
-        del basis, workers
         return x.reshape(-1).clone()
 
     def reconstruct(self, coordinates: Tensor, basis: Tensor | None, out: Tensor) -> None:
         """The elements."""
-        del basis
         out.copy_(coordinates.view(out.shape))
 
 

@@ -19,9 +19,9 @@ class PowerSgd(Linear):
         M ≈ P·Qᵀ            = P·Pᵀ·M, the projection of M
 
     A projection: ‖M − P·Pᵀ·M‖ ≤ ‖M‖; from step to step P tends to the r leading left singular vectors, so the error
-    tends to that of the best rank-r approximation. Needs feedback. A worker's residual is Mᵢ − P·Pᵀ·Mᵢ; the published
+    tends to the least error of rank r. Needs feedback. A worker's residual is Mᵢ − P·Pᵀ·Mᵢ; the published
     one is Mᵢ − P·Qᵀ / W. Both have the same sum over the workers, and so the same aggregates, but the first is
-    a projection, too, and does not grow where workers have different data.
+    also a projection, and does not grow where workers have different data.
 
     A tensor of more than two dimensions is a matrix of its first dimension times the rest; vectors are sent as they
     are. r·(n + m) numbers. Workers that compute the basis on different hardware may differ in its last bits.
@@ -74,14 +74,12 @@ class PowerSgd(Linear):
 
     def basis(self, proposal: Tensor | None, form: Form, seed: int) -> Tensor | None:
         """The orthonormal P. (QR, because Gram-Schmidt loses it where columns are dependent.)"""
-        del form, seed
         if proposal is None or not bool(proposal.isfinite().all()):
             return proposal  # the guard stops what follows
         return torch.linalg.qr(proposal).Q
 
     def express(self, x: Tensor, basis: Tensor | None, workers: int) -> Tensor:
         """Mᵢᵀ·P."""
-        del workers
         assert basis is not None
         return (basis.T @ self._matrix(x)).T  # the faster order again
 
@@ -93,12 +91,10 @@ class PowerSgd(Linear):
 
     def add(self, payload: Payload, out: Tensor, seed: int) -> None:
         """Add P·Qᵀ, without a matrix in between."""
-        del seed
         self._add(payload, out, 1.0)
 
     def subtract(self, x: Tensor, payload: Payload, seed: int) -> None:
         """Subtract P·Qᵀ."""
-        del seed
         self._add(payload, x, -1.0)
 
     def _add(self, payload: Payload, out: Tensor, factor: float) -> None:
@@ -107,7 +103,6 @@ class PowerSgd(Linear):
 
     def remember(self, x: Tensor, payload: Payload, memory: Tensor | None, seed: int) -> Tensor | None:
         """Q with columns of length 1: only their directions matter, and small gradients must not underflow."""
-        del x, seed
         columns = payload[-1].view(-1, self.rank)
         lengths = columns.norm(dim=0)
         # A direction that this step's gradients lack would stay lost: keep the old one.

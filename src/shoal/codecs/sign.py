@@ -8,9 +8,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from shoal.codecs.bits import pack, packed_bytes, unpack
-from shoal.codecs.chunks import chunks
 from shoal.codecs.codec import Field, Form, Payload, Scaled
+from shoal.codecs.rounding import chunks, pack, packed_bytes, unpack
 
 
 @dataclass(frozen=True)
@@ -19,7 +18,7 @@ class Signs(Scaled):
 
     The workers' decoded gradients are summed, or with `vote` the majority decides each sign (Bernstein et al., signSGD
     with Majority Vote, 2019): with W workers and votes vᵢ = ±1, the aggregate is Σ upᵢ where Σ vᵢ > 0, Σ downᵢ where
-    it is < 0, and their mean at a tie. So it stands for the sum, too. A vote is robust, but it is not the sum of what
+    it is < 0, and their mean at a tie. So it also stands for the sum. A vote is robust, but it is not the sum of what
     was sent: feedback has no effect on what the majority overruled, so the two cannot be combined.
     """
 
@@ -43,7 +42,6 @@ class Signs(Scaled):
 
     def encode(self, x: Tensor, seed: int, memory: Tensor | None = None) -> Payload:
         """Scales and bits."""
-        del seed, memory
         flat = x.view(-1)
         is_up = flat >= 0
         scales = self.scales(flat, is_up) if flat.numel() else flat.clone()
@@ -51,7 +49,6 @@ class Signs(Scaled):
 
     def add(self, payload: Payload, out: Tensor, seed: int) -> None:
         """Add the number of each sign."""
-        del seed
         if not out.numel():
             return
         scales, bits = payload
@@ -91,7 +88,6 @@ class Sign(Signs):
 
     def scales(self, flat: Tensor, is_up: Tensor) -> Tensor:
         """The mean magnitude."""
-        del is_up
         total = torch.stack([chunk.abs().sum() for _, chunk in chunks(flat)]).sum()
         return (total / flat.numel()).view(1)
 

@@ -30,6 +30,20 @@ from torch import Tensor
 from shoal.comm.group import Messenger
 from shoal.comm.reduction import Op, tree_reduce
 
+
+def flat(tensor: Tensor) -> Tensor:
+    """The elements in one row: the tensor's own memory where its strides allow that, else a copy."""
+    if tensor.dim() == 1 and tensor.is_contiguous():
+        return tensor
+    return tensor.contiguous().view(-1)
+
+
+def write_back(tensor: Tensor, row: Tensor) -> None:
+    """Copy the elements of `row` to `tensor`, unless they share memory."""
+    if row is not tensor and row.data_ptr() != tensor.data_ptr():
+        tensor.copy_(row.view(tensor.shape))
+
+
 Algorithm = Callable[[Messenger, Tensor], None]
 
 
@@ -58,7 +72,7 @@ def _chunks(buffer: Tensor, size: int) -> list[Tensor]:
     return [buffer[start:stop] for start, stop in bounds]
 
 
-def _others(group: Messenger) -> list[int]:
+def others(group: Messenger) -> list[int]:
     """The other ranks, beginning with the next one, so that not everyone writes to rank 0 first."""
     return [(group.rank + distance) % group.size for distance in range(1, group.size)]
 
@@ -80,8 +94,8 @@ def central(group: Messenger, buffer: Tensor) -> None:
     Phase 2, broadcast: rank 0 sends the sum to everyone.
     """
     if group.rank == 0:
-        _sum_with_arrivals(group, buffer, _others(group))
-        for work in [group.send(buffer, other) for other in _others(group)]:
+        _sum_with_arrivals(group, buffer, others(group))
+        for work in [group.send(buffer, other) for other in others(group)]:
             work.wait()
     else:
         group.send(buffer, 0).wait()
@@ -115,8 +129,8 @@ def all_gather_sum(group: Messenger, buffer: Tensor) -> None:
     """
     # The sum takes the place of the buffer that is being sent, so what is sent is a copy.
     mine = buffer.clone()
-    sends = [group.send(mine, other) for other in _others(group)]
-    _sum_with_arrivals(group, buffer, _others(group))
+    sends = [group.send(mine, other) for other in others(group)]
+    _sum_with_arrivals(group, buffer, others(group))
     for work in sends:
         work.wait()
 
@@ -130,12 +144,12 @@ def reduce_scatter_all_gather(group: Messenger, buffer: Tensor) -> None:
     """
     chunks = _chunks(buffer, group.size)
     mine = chunks[group.rank]
-    scatter = [group.send(chunks[other], other) for other in _others(group)]
-    _sum_with_arrivals(group, mine, _others(group))
+    scatter = [group.send(chunks[other], other) for other in others(group)]
+    _sum_with_arrivals(group, mine, others(group))
     for work in scatter:
         work.wait()
-    gather = [group.send(mine, other) for other in _others(group)]
-    for work in [group.recv(chunks[other], other) for other in _others(group)] + gather:
+    gather = [group.send(mine, other) for other in others(group)]
+    for work in [group.recv(chunks[other], other) for other in others(group)] + gather:
         work.wait()
 
 

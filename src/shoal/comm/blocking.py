@@ -60,9 +60,9 @@ class BlockingThread:
                 return
 
     def close(self) -> None:
-        """Ask the thread to end, and wait a moment; one that still blocks ends with the process.
+        """Ask the thread to end, and wait a moment; if it still blocks, it ends with the process.
 
-        If its call returns while Python exits, C++ aborts the process. Often the other side leaves, too, and the call
+        If its call returns while Python exits, C++ aborts the process. Often the other side also leaves, and the call
         returns soon: the process waits a little for that before it exits.
         """
         self._calls.put(None)

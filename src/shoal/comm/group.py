@@ -21,8 +21,8 @@ from typing import Protocol, Self, final
 import torch
 from torch import Tensor
 
-from shoal.comm.liveness.judge import BUSY_S as BUSY_S
 from shoal.comm.liveness.judge import SlowMemberWarning as SlowMemberWarning
+from shoal.comm.liveness.limits import BUSY_S as BUSY_S
 from shoal.comm.reduction import Op, OpName
 from shoal.comm.signature import (
     Signature,
@@ -32,9 +32,9 @@ from shoal.comm.signature import (
     check_peer,
     check_root_whole,
     check_split,
-    check_tensors,
     check_whole,
     checked_signature,
+    signature_of,
 )
 from shoal.config.arguments import checks_arguments
 from shoal.config.sections.values import Number
@@ -176,7 +176,7 @@ class Group(ABC):
         """Raise when a member will not come, for a wait outside of this group's calls: at an RPC, for example.
 
         Call it about every LOOK_EVERY_S. `label` says what the caller has waited for, `waited_s` how long; 0 if it is
-        at work itself. A member counts as slow or stuck only while it shows no progress: one that is idle, and waits
+        at work itself. A member counts as slow or stuck only while it shows no progress: an idle member, which waits
         for nothing in particular, calls `beat`.
         """
         raise NotImplementedError(f"{self.kind} groups do not watch their members outside of calls")
@@ -185,14 +185,12 @@ class Group(ABC):
         """Go on receiving from `ANYONE` when one of these members dies.
 
         A wait for such a `recv` then raises the `MemberError` of each death once, after that member's last message; the
-        `recv` is still under way, and the caller waits for it again. `without` makes the group of those that are left.
+        `recv` is still under way, and the caller waits for it again. `without` makes the group of all that are left.
         """
-        del ranks
         raise GroupError(f"{self.kind} groups cannot continue without a member that has died", "Use shm.")
 
     def without(self, ranks: Sequence[int]) -> Self:
         """The group of all members but these, which have died; all others call it, and name the same ones."""
-        del ranks
         raise GroupError(f"{self.kind} groups cannot continue without a member that has died", "Use shm.")
 
     # Only a traced group counts.
@@ -226,23 +224,17 @@ class Group(ABC):
 
     def all_reduce(self, buffer: Tensor, op: Op | OpName = Op.SUM) -> Work:
         """Make `buffer` the reduction of all members' buffers, on every member."""
-        check_tensors("all_reduce", buffer)
-        return self._issue(
-            checked_signature("all_reduce", self.size, buffer.dtype, buffer.numel(), op), buffer
-        )
+        return self._issue(signature_of("all_reduce", self.size, buffer, op), buffer)
 
     def reduce_scatter(self, piece: Tensor, whole: Tensor, op: Op | OpName = Op.SUM) -> Work:
         """Give member i the reduction of all members' i-th piece of `whole`."""
         check_whole("reduce_scatter", self.size, whole, piece)
-        call = checked_signature("reduce_scatter", self.size, piece.dtype, piece.numel(), op)
-        return self._issue(call, piece, whole)
+        return self._issue(signature_of("reduce_scatter", self.size, piece, op), piece, whole)
 
     def all_gather(self, whole: Tensor, piece: Tensor) -> Work:
         """Fill `whole` with the members' pieces, in rank order, on every member."""
         check_whole("all_gather", self.size, whole, piece)
-        return self._issue(
-            checked_signature("all_gather", self.size, piece.dtype, piece.numel()), piece, whole
-        )
+        return self._issue(signature_of("all_gather", self.size, piece), piece, whole)
 
     def all_to_all(self, out: Tensor, whole: Tensor) -> Work:
         """Give piece i of `whole` to member i, and fill `out` with the pieces that all members give this one.
@@ -255,18 +247,13 @@ class Group(ABC):
 
     def broadcast(self, buffer: Tensor, root: int = 0) -> Work:
         """Make `buffer` equal to the root's, on every member."""
-        check_tensors("broadcast", buffer)
         check_integer("broadcast", "root", root)
-        call = checked_signature("broadcast", self.size, buffer.dtype, buffer.numel(), None, root)
-        return self._issue(call, buffer)
+        return self._issue(signature_of("broadcast", self.size, buffer, None, root), buffer)
 
     def reduce(self, buffer: Tensor, root: int = 0, op: Op | OpName = Op.SUM) -> Work:
         """Make the root's `buffer` the reduction of all; the others' stay as they are."""
-        check_tensors("reduce", buffer)
         check_integer("reduce", "root", root)
-        return self._issue(
-            checked_signature("reduce", self.size, buffer.dtype, buffer.numel(), op, root), buffer
-        )
+        return self._issue(signature_of("reduce", self.size, buffer, op, root), buffer)
 
     def gather(self, whole: Tensor | None, piece: Tensor, root: int = 0) -> Work:
         """Fill the root's `whole` with the members' pieces; the others pass None."""
@@ -282,21 +269,23 @@ class Group(ABC):
 
     def _issue_at_root(self, operation: str, piece: Tensor, whole: Tensor | None, root: int) -> Work:
         check_integer(operation, "root", root)
+        call = signature_of(operation, self.size, piece, None, root)
         check_root_whole(operation, self.rank, self.size, root, whole, piece)
-        call = checked_signature(operation, self.size, piece.dtype, piece.numel(), None, root)
         return self._issue(call, piece, whole if self.rank == root else None)
 
     def _issue(self, call: Signature, piece: Tensor, whole: Tensor | None = None) -> Work:
-        self._check_device(call, piece)
+        if not piece.is_cpu:
+            self._check_device(call, piece)
         if piece.requires_grad:
             piece = piece.detach()
         if whole is not None:
-            self._check_device(call, whole)
+            if not whole.is_cpu:
+                self._check_device(call, whole)
             whole = whole.detach()
         return self.issue(call, piece, whole)
 
     def _check_device(self, call: Signature, tensor: Tensor) -> None:
-        if not tensor.is_cpu and tensor.device.type not in self.devices:
+        if tensor.device.type not in self.devices:
             raise GroupError(
                 f"{call.operation}: this group does not support tensors on {tensor.device}",
                 f"It supports: {', '.join(self.devices)}. For GPUs use shoal.join() without a kind.",
@@ -306,9 +295,8 @@ class Group(ABC):
 
     def send(self, tensor: Tensor, to: int) -> Work:
         """Send to one member. `wait()` may return before the other has received."""
-        check_tensors("send", tensor)
         check_peer("send", self.rank, self.size, to)
-        call = checked_signature("message", self.size, tensor.dtype, tensor.numel())
+        call = signature_of("message", self.size, tensor)
         self._check_device(call, tensor)
         return self.issue_send(call, tensor.detach(), to)
 
@@ -316,16 +304,15 @@ class Group(ABC):
         """Receive what `sender` sent: as many elements, of the same dtype.
 
         With `sender=ANYONE` the work receives one message from any member; its `source` is its rank. Messages of one
-        member arrive in the order in which it sent them; those of different members in no guaranteed order. While a
+        member arrive in the order in which it sent them; messages of different members in no guaranteed order. While a
         `recv` from `ANYONE` and one that names a member are under way together, either may get that member's next
         message: wait for one before you start the other where that matters. A `recv` from `ANYONE` raises when a member
         has died or failed, or when all others have left, are stopped or are stuck.
         """
-        check_tensors("recv", tensor)
         check_integer("recv", "the sender", sender)
         if sender != ANYONE or self.size == 1:
             check_peer("recv", self.rank, self.size, sender)
-        call = checked_signature("message", self.size, tensor.dtype, tensor.numel())
+        call = signature_of("message", self.size, tensor)
         self._check_device(call, tensor)
         return self.issue_recv(call, tensor.detach(), sender)
 
@@ -333,7 +320,6 @@ class Group(ABC):
 
     def serving(self, device: torch.device) -> "Group":
         """The group for tensors on `device`: this one, unless it has another for them. All members call it together."""
-        del device
         return self
 
     @checks_arguments

@@ -21,7 +21,7 @@ class Mesh:
     """One worker's place in the grid. Making it is a collective."""
 
     def __init__(self, world: Group, sizes: Mapping[str, int]) -> None:
-        """`sizes` are those of the axes, slowest first; their product is the number of workers."""
+        """`sizes` has the size of each axis, slowest first; their product is the number of workers."""
         check_product(sizes, world.size)
         self.world = world
         self.sizes = dict(sizes)

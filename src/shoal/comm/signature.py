@@ -67,24 +67,31 @@ class Signature(NamedTuple):
         return f"{self.operation}({', '.join(details)})"
 
 
+def signature_of(
+    operation: str, size: int, tensor: Tensor, op: Op | OpName | None = None, root: int | None = None
+) -> Signature:
+    """The signature of a call with this tensor, after the checks that one member can make alone."""
+    if not isinstance(tensor, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise _no_tensor(operation, tensor)
+    if op is not None and not isinstance(op, Op):
+        try:
+            op = Op(op)
+        except ValueError:
+            names = ", ".join(each.value for each in Op)
+            raise GroupError(f"there is no reduction {op!r}", f"Possible: {names}.") from None
+    return checked_signature(operation, size, tensor.dtype, tensor.numel(), op, root)
+
+
+@lru_cache(maxsize=8192)
 def checked_signature(
     operation: str,
     size: int,
     dtype: torch.dtype,
     numel: int,
-    op: Op | OpName | None = None,
+    op: Op | None = None,
     root: int | None = None,
 ) -> Signature:
-    """The signature of a call, after the checks that one member can make alone."""
-    if op is not None and not isinstance(op, Op):
-        op = _named(op)
-    return _signature(operation, size, dtype, numel, op, root)
-
-
-@lru_cache(maxsize=8192)
-def _signature(
-    operation: str, size: int, dtype: torch.dtype, numel: int, op: Op | None, root: int | None
-) -> Signature:
+    """The signature of a call, if groups can carry it out."""
     if dtype not in DTYPES:
         raise GroupError(f"{operation} cannot move {dtype}", "Convert the tensor first.")
     if root is not None and not 0 <= root < size:
@@ -95,14 +102,17 @@ def _signature(
     return Signature(operation, dtype, numel, op, root)
 
 
-def check_tensors(operation: str, *tensors: Tensor) -> None:
-    """Refuse what is no tensor."""
+def _no_tensor(operation: str, value: object) -> ArgumentError:
+    return ArgumentError(
+        f"{operation}: expected a tensor, got a value of type {type(value).__name__}",
+        "Convert numbers and lists with torch.tensor(…).",
+    )
+
+
+def _check_tensors(operation: str, *tensors: Tensor) -> None:
     for tensor in tensors:
         if not isinstance(tensor, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ArgumentError(
-                f"{operation}: expected a tensor, got a value of type {type(tensor).__name__}",
-                "Convert numbers and lists with torch.tensor(…).",
-            )
+            raise _no_tensor(operation, tensor)
 
 
 def check_integer(operation: str, name: str, value: SupportsIndex) -> None:
@@ -111,17 +121,9 @@ def check_integer(operation: str, name: str, value: SupportsIndex) -> None:
         raise ArgumentError(f"{operation}: {expected(int, value)} as {name}")
 
 
-def _named(op: str) -> Op:
-    try:
-        return Op(op)
-    except ValueError:
-        names = ", ".join(each.value for each in Op)
-        raise GroupError(f"there is no reduction {op!r}", f"Possible: {names}.") from None
-
-
 def check_whole(operation: str, size: int, whole: Tensor, piece: Tensor) -> None:
     """Refuse a whole that is not `size` pieces."""
-    check_tensors(operation, whole, piece)
+    _check_tensors(operation, whole, piece)
     if whole.numel() != size * piece.numel() or whole.dtype != piece.dtype:
         raise GroupError(
             f"{operation}: the whole has {whole.numel()} × {whole.dtype}, "
@@ -131,7 +133,7 @@ def check_whole(operation: str, size: int, whole: Tensor, piece: Tensor) -> None
 
 def check_all_to_all(size: int, out: Tensor, whole: Tensor) -> None:
     """Refuse tensors that are not equally many equal pieces."""
-    check_tensors("all_to_all", out, whole)
+    _check_tensors("all_to_all", out, whole)
     if out.numel() != whole.numel() or out.dtype != whole.dtype or out.numel() % size:
         raise GroupError(
             f"all_to_all: out has {out.numel()} × {out.dtype}, whole has {whole.numel()} × {whole.dtype}; "
@@ -143,7 +145,6 @@ def check_root_whole(
     operation: str, rank: int, size: int, root: int, whole: Tensor | None, piece: Tensor
 ) -> None:
     """Refuse a root without its whole; what the others pass is ignored."""
-    check_tensors(operation, piece)
     if rank == root:
         if whole is None:
             raise GroupError(f"{operation}: rank {rank} is the root and must pass the whole, not None")

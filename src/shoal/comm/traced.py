@@ -4,6 +4,7 @@ Every finished call is passed to `record` as its two spans, and added to the tot
 communication.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import final
@@ -32,7 +33,7 @@ def _ignore(span: Span) -> None:
 
 
 @final
-class TracedWork:
+class _TracedWork:
     """A work whose call is recorded once it has been waited for."""
 
     __slots__ = ("_group", "_issue", "_over", "_work")
@@ -48,14 +49,13 @@ class TracedWork:
             end_ns,
             num_bytes,
             group.name,
-            group.next_sequence(),
+            next(group.sequence),
         )
         self._group = group
         self._work = work
         self._over = False
 
     def wait(self) -> None:
-        """Wait, and record the call."""
         group, issue = self._group, self._issue
         start_ns = group.clock()
         self._work.wait()
@@ -70,21 +70,19 @@ class TracedWork:
             )
 
     def done(self) -> bool:
-        """Whether `wait` would return at once."""
         return self._work.done()
 
 
 @final
-class TracedReceipt:
+class _TracedReceipt:
     """A traced `recv`."""
 
-    def __init__(self, work: TracedWork, receipt: Receipt) -> None:
+    def __init__(self, work: _TracedWork, receipt: Receipt) -> None:
         self.wait, self.done = work.wait, work.done
         self._receipt = receipt
 
     @property
     def source(self) -> int:
-        """The rank that sent the message."""
         return self._receipt.source
 
 
@@ -112,16 +110,12 @@ class Traced(WrappedGroup):
     ) -> None:
         super().__init__(group)
         self._record = record
-        self._sequence = 0
+        self.sequence = itertools.count(1)
+        """The numbers of the calls."""
         self.name = name
         self.clock = clock
         self.totals: dict[str, Total] = {} if totals is None else totals
         """The calls of this group and of all groups split off from it, by operation."""
-
-    def next_sequence(self) -> int:
-        """The number of the call that begins now."""
-        self._sequence += 1
-        return self._sequence
 
     def finished(self, issue: Span, wait: Span) -> None:
         """Add a finished call to the totals and record its two spans."""
@@ -138,20 +132,23 @@ class Traced(WrappedGroup):
 
     def issue(self, call: Signature, piece: Tensor, whole: Tensor | None = None) -> Work:
         """Start a collective."""
-        sent_bytes = self._sent_bytes(call.operation, call.numel, call.dtype, call.root)
-        return TracedWork(
+        sent = sent_elements(call.operation, self.rank, self.size, call.numel, call.root or 0)
+        sent_bytes = sent * call.dtype.itemsize
+        return _TracedWork(
             self, call.operation, sent_bytes, self.clock(), self._group.issue(call, piece, whole)
         )
 
     def issue_send(self, call: Signature, tensor: Tensor, to: int) -> Work:
         """Send to one member."""
-        return TracedWork(self, "send", tensor.nbytes, self.clock(), self._group.issue_send(call, tensor, to))
+        return _TracedWork(
+            self, "send", tensor.nbytes, self.clock(), self._group.issue_send(call, tensor, to)
+        )
 
-    def issue_recv(self, call: Signature, tensor: Tensor, sender: int) -> "TracedReceipt":
+    def issue_recv(self, call: Signature, tensor: Tensor, sender: int) -> "_TracedReceipt":
         """Receive a message."""
         start_ns = self.clock()
         receipt = self._group.issue_recv(call, tensor, sender)
-        return TracedReceipt(TracedWork(self, "recv", tensor.nbytes, start_ns, receipt), receipt)
+        return _TracedReceipt(_TracedWork(self, "recv", tensor.nbytes, start_ns, receipt), receipt)
 
     def around(self, group: Group, ranks: Sequence[int]) -> "Traced":
         """A smaller group, traced under a name that lists its ranks."""
@@ -173,16 +170,14 @@ class Traced(WrappedGroup):
 
     def note_transfer(self, operation: str, num_bytes: int) -> None:
         """Record a transfer as a call that took no time."""
-        now, of_call = self.clock(), (self.name, self.next_sequence())
+        now, of_call = self.clock(), (self.name, next(self.sequence))
         issue = Span(OUTSIDE_STEPS, operation, "move", LANE, now, now, num_bytes, *of_call)
         self.finished(issue, Span(OUTSIDE_STEPS, operation, "wait", LANE, now, now, 0, *of_call))
 
     def note_mapped(self, operation: str, numel: int, dtype: torch.dtype) -> None:
         """Record the bytes that a collective would have sent."""
-        self.note_transfer(MAPPED, self._sent_bytes(operation, numel, dtype))
-
-    def _sent_bytes(self, operation: str, numel: int, dtype: torch.dtype, root: int | None = None) -> int:
-        return dtype.itemsize * sent_elements(operation, self.rank, self.size, numel, root or 0)
+        sent = sent_elements(operation, self.rank, self.size, numel)
+        self.note_transfer(MAPPED, sent * dtype.itemsize)
 
 
 traced = Traced

@@ -18,7 +18,7 @@ from shoal.comm.wrapped_group import WrappedGroup
 
 
 def tree_summed(group: Group) -> Group:
-    """The group itself if its sums have the tree's order, else one that has. Two members have no other order."""
+    """The group, wrapped unless it already sums along the tree. Two members have no other order."""
     return group if group.sums_along_tree or group.size <= 2 else TreeSums(group)
 
 
@@ -66,6 +66,5 @@ class TreeSums(WrappedGroup):
         buffer.copy_(padded[:numel].view(buffer.shape))
 
     def around(self, group: Group, ranks: Sequence[int]) -> "TreeSums":
-        """A smaller group that sums in this way, too."""
-        del ranks
+        """A smaller group that also sums along the tree."""
         return TreeSums(group)

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from shoal.comm.group import Group
 from shoal.comm.join import WorkerAddress, join
-from shoal.comm.liveness.judge import BUSY_S, TRAIN_LIMIT_S, limit_of
+from shoal.comm.liveness.limits import BUSY_S, TRAIN_LIMIT_S, limit_of
 from shoal.config.schema import RunConfig
 from shoal.events.folder import RunFolder
 from shoal.launch.facts import facts_of

@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from shoal.comm.liveness.judge import limit_of
+from shoal.comm.liveness.limits import limit_of
 from shoal.comm.threads.group import ThreadGroup
 from shoal.errors import ConfigError
 from shoal.launch import threads

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from shoal.comm.join import WorkerAddress, place_from_environment
-from shoal.comm.liveness.judge import TRAIN_LIMIT_S
+from shoal.comm.liveness.limits import TRAIN_LIMIT_S
 from shoal.config.checks import LOOPBACK, check_resources, check_world
 from shoal.config.custom import no_exit
 from shoal.config.mesh import check_divided, parse_mesh

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 
-from shoal.comm.liveness.judge import NO_PROGRESS_LIMIT_S, PAUSED_S, SETTINGS, STOP_GRACE_S
+from shoal.comm.liveness.judge import STOP_GRACE_S
+from shoal.comm.liveness.limits import NO_PROGRESS_LIMIT_S, PAUSED_S, SETTINGS
 from shoal.errors import WorkerError
 from shoal.launch.failure import Failure, reported_failure, unreported_end
 from shoal.launch.handle import WorkerHandle, end_all

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from shoal import optim
-from shoal.comm.shared_memory.board import NUM_SLOTS, SLOT_BYTES
+from shoal.comm.shared_memory.arena import NUM_SLOTS, SLOT_BYTES
 from shoal.config.checks import input_shape
 from shoal.config.schema import RunConfig
 from shoal.config.sections.data import GlobalConfig, SyntheticConfig
@@ -18,10 +18,10 @@ from shoal.config.sections.values import Custom
 from shoal.data.division.leaves import ByLeaves
 from shoal.memory.formulas import Sizes
 from shoal.memory.process import memory_id
-from shoal.optim.chunks import BYTES_PER_THREAD
-from shoal.optim.compact.dynamic_code import TABLE_BYTES
+from shoal.optim.compact.formats import TABLE_BYTES
 from shoal.optim.compact.optimizer import CHUNK_ON_GPU, CHUNK_PER_THREAD, SMALL, encoded_bytes
-from shoal.optim.state_kinds import state_bytes
+from shoal.optim.over import state_bytes
+from shoal.optim.rows import BYTES_PER_THREAD
 from shoal.strategies.buckets.linear_gradients import covered
 from shoal.strategies.buckets.plan import MIB, Kind, Size, plan
 from shoal.strategies.buckets.reducer import MOVED_BYTES

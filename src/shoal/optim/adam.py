@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from shoal.config.sections.values import Fraction, NonNegative
-from shoal.optim.chunks import Row, chunks
 from shoal.optim.elementwise import Elementwise, Group
+from shoal.optim.rows import Row, chunks
 
 KERNELS: Mapping[bool, Callable[..., None]] = {
     False: torch._fused_adam_,  # pyright: ignore[reportPrivateUsage]

@@ -14,9 +14,7 @@ from torch import Tensor
 
 from shoal.config.kinds import check
 from shoal.errors import CheckpointError, ConfigError
-from shoal.optim.chunks import Row
-from shoal.optim.flat import Joins, alike, are_uniform, zeros_beside
-from shoal.optim.uncompiled import uncompiled
+from shoal.optim.rows import Joins, Row, alike, are_uniform, zeros_beside
 
 Group = dict[str, Any]
 """One of torch's `param_groups`: parameters and the options they are updated with."""
@@ -40,7 +38,7 @@ class Elementwise(torch.optim.Optimizer, ABC):
 
     State has torch's names, so `state_dict` and `load_state_dict` are compatible with `torch.optim`. `fast` belongs to
     the process, not to the state. Memory: the state, and for `readable` on a CPU one or two temporaries of
-    `chunks.BYTES_PER_THREAD` per thread. Not safe: capturing `step` in a CUDA graph, which would repeat one step count
+    `rows.BYTES_PER_THREAD` per thread. Not safe: capturing `step` in a CUDA graph, which would repeat one step count
     and one learning rate.
     """
 
@@ -154,7 +152,7 @@ class Elementwise(torch.optim.Optimizer, ABC):
                     )
             self.check_options(group)
         try:
-            uncompiled(torch.optim.Optimizer.load_state_dict)(self, state_dict)
+            inspect.unwrap(torch.optim.Optimizer.load_state_dict)(self, state_dict)
         except ValueError as error:
             raise CheckpointError(f"the optimizer's state is of another model: {error}") from error
         for group in self.param_groups:

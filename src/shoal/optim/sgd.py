@@ -8,8 +8,8 @@ from torch import Tensor
 
 from shoal.config.sections.values import Fraction, NonNegative
 from shoal.errors import ConfigError
-from shoal.optim.chunks import Row, chunks
 from shoal.optim.elementwise import Elementwise, Group
+from shoal.optim.rows import Row, chunks
 
 
 @final

@@ -6,19 +6,17 @@ from shoal.comm.liveness.judge import (
     BREAK_GRACE_S,
     DEATH_GRACE_S,
     LEAVE_GRACE_S,
-    NO_PROGRESS_LIMIT_S,
     SLOW_AFTER_S,
     STOP_GRACE_S,
-    TRAIN_LIMIT_S,
     WARN_AFTER_S,
     Facts,
     Judge,
     LastWords,
     SlowMemberWarning,
     cause_of,
-    limit_of,
     verdict,
 )
+from shoal.comm.liveness.limits import NO_PROGRESS_LIMIT_S, TRAIN_LIMIT_S, limit_of
 from shoal.errors import ConfigError, GroupError, MemberError, MismatchError
 
 LIMIT_S = 10.0

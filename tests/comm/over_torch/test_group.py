@@ -11,9 +11,8 @@ import torch
 from group_cases import CASES, run_case
 from torch.distributed import HashStore, PrefixStore
 
-from shoal.comm.over_torch.backends import BACKENDS, NCCL
 from shoal.comm.over_torch.checked import join_torch
-from shoal.comm.over_torch.group import TorchGroup
+from shoal.comm.over_torch.group import BACKENDS, NCCL, TorchGroup
 from shoal.errors import JoinError
 
 SPLITTING = "several_groups_at_once"

@@ -8,7 +8,7 @@ import time
 import pytest
 from torch.distributed import HashStore
 
-from shoal.comm.over_torch import connections, headers
+from shoal.comm.over_torch import headers
 from shoal.comm.over_torch.headers import NO_RANK, Header, Headers
 from shoal.comm.rendezvous.store import listen
 from shoal.comm.rendezvous.tagged_store import tagged
@@ -138,7 +138,7 @@ def test_a_stranger_is_not_taken_for_a_member():
 
 def test_strangers_who_say_nothing_or_little_delay_no_member(monkeypatch):
     """More of them than are heard at once, all there before the member comes."""
-    monkeypatch.setattr(connections, "HELLO_S", 1000.0)
+    monkeypatch.setattr(headers, "HELLO_S", 1000.0)
     store, strangers = HashStore(), []
     made = []
     first = threading.Thread(
@@ -146,7 +146,7 @@ def test_strangers_who_say_nothing_or_little_delay_no_member(monkeypatch):
     )
     first.start()
     address = address_of_rank_0(store)
-    for number in range(connections.MOST_UNKNOWN + 10):
+    for number in range(headers.MOST_UNKNOWN + 10):
         strangers.append(socket.create_connection(address, timeout=20))
         strangers[-1].sendall(bytes(number % 3))
     made.append(Headers(store, 1, range(2), "127.0.0.1"))
@@ -158,7 +158,7 @@ def test_strangers_who_say_nothing_or_little_delay_no_member(monkeypatch):
 
 
 def test_a_stranger_who_keeps_silent_is_let_go(monkeypatch):
-    monkeypatch.setattr(connections, "HELLO_S", 0.0)
+    monkeypatch.setattr(headers, "HELLO_S", 0.0)
     store = HashStore()
     threading.Thread(target=lambda: Headers(store, 0, range(2), "127.0.0.1"), daemon=True).start()
     with socket.create_connection(address_of_rank_0(store), timeout=20) as stranger:
@@ -168,7 +168,7 @@ def test_a_stranger_who_keeps_silent_is_let_go(monkeypatch):
 
 
 def test_who_cannot_reach_whom_is_said_with_the_ranks_of_the_world(monkeypatch):
-    monkeypatch.setattr(connections, "CONNECT_S", 0.1)
+    monkeypatch.setattr(headers, "CONNECT_S", 0.1)
     with listen("127.0.0.1", 0) as server:
         port = server.getsockname()[1]
     store = HashStore()

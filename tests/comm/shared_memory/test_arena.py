@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.distributed import HashStore
 
-from shoal.comm.shared_memory import fences
+from shoal.comm.shared_memory import arena as arena_module
 from shoal.comm.shared_memory.arena import Arena
 from shoal.comm.shared_memory.group import SharedMemoryGroup
 from shoal.errors import JoinError
@@ -65,6 +65,6 @@ def test_groups_and_buffers_keep_no_descriptors():
 
 def test_every_arm_machine_with_torch_has_a_fence():
     if platform.machine() in ("aarch64", "arm64"):
-        for source in (fences._from_libatomic, fences._from_libstdcxx):
+        for source in (arena_module._from_libatomic, arena_module._from_libstdcxx):
             source()()
-    assert fences.find_fence() is not None
+    assert arena_module.find_fence() is not None

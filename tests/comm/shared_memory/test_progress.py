@@ -5,8 +5,7 @@ import threading
 
 import torch
 
-from shoal.comm.shared_memory.arena import Arena
-from shoal.comm.shared_memory.board import ArenaLayout, Board
+from shoal.comm.shared_memory.arena import Arena, ArenaLayout, Board
 from shoal.comm.shared_memory.mail import Mail
 from shoal.comm.shared_memory.progress import ProgressEngine, Roster
 from shoal.comm.signature import Signature

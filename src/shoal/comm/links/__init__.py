@@ -1,1 +1,1 @@
-"""A group whose messages take time, for slow networks on one machine. Read `wire.py`, `courier.py`, `shaped.py`."""
+"""A group whose messages take time, for slow networks on one machine. Read `courier.py`, then `shaped.py`."""

@@ -20,13 +20,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from shoal.comm.algorithms import ring
+from shoal.comm.algorithms import others, ring
 from shoal.comm.group import Messenger
 from shoal.comm.reduction import COMBINE, Op, tree_reduce
 from shoal.comm.signature import Signature
 
 
-def all_reduce(group: Messenger, call: Signature, buffer: Tensor) -> None:
+def all_reduce(group: Messenger, call: Signature, buffer: Tensor, rows: Tensor) -> None:
     """Make `buffer` the reduction of all: sums around a ring, anything else from all buffers at once."""
     op = call.op or Op.SUM
     if op in (Op.SUM, Op.AVERAGE):
@@ -34,9 +34,9 @@ def all_reduce(group: Messenger, call: Signature, buffer: Tensor) -> None:
         if op is Op.AVERAGE:
             buffer.div_(group.size)
     else:
-        rows = buffer.new_empty(group.size, buffer.numel())
-        all_gather(group, call, buffer, rows)
-        tree_reduce(op, list(rows), out=buffer)
+        gathered = buffer.new_empty(group.size, buffer.numel())
+        all_gather(group, call, buffer, gathered)
+        tree_reduce(op, list(gathered), out=buffer)
 
 
 def reduce_scatter(group: Messenger, call: Signature, piece: Tensor, rows: Tensor) -> None:
@@ -48,8 +48,8 @@ def reduce_scatter(group: Messenger, call: Signature, piece: Tensor, rows: Tenso
 
 def all_gather(group: Messenger, call: Signature, piece: Tensor, rows: Tensor) -> None:
     """Fill every row with a member's piece, on every member."""
-    works = [group.send(piece, other) for other in _others(group)]
-    works += [group.recv(rows[other], other) for other in _others(group)]
+    works = [group.send(piece, other) for other in others(group)]
+    works += [group.recv(rows[other], other) for other in others(group)]
     rows[group.rank] = piece
     for work in works:
         work.wait()
@@ -58,8 +58,8 @@ def all_gather(group: Messenger, call: Signature, piece: Tensor, rows: Tensor) -
 def all_to_all(group: Messenger, call: Signature, out: Tensor, rows: Tensor) -> None:
     """Give row i to member i, and fill `out` with the rows that all members give this one."""
     out = out.view(rows.shape)
-    works = [group.send(rows[other], other) for other in _others(group)]
-    works += [group.recv(out[other], other) for other in _others(group)]
+    works = [group.send(rows[other], other) for other in others(group)]
+    works += [group.recv(out[other], other) for other in others(group)]
     out[group.rank] = rows[group.rank]
     for work in works:
         work.wait()
@@ -95,7 +95,7 @@ def gather(group: Messenger, call: Signature, piece: Tensor, rows: Tensor) -> No
         group.send(piece, call.root or 0).wait()
         return
     rows[group.rank] = piece
-    for work in [group.recv(rows[other], other) for other in _others(group)]:
+    for work in [group.recv(rows[other], other) for other in others(group)]:
         work.wait()
 
 
@@ -105,7 +105,7 @@ def scatter(group: Messenger, call: Signature, piece: Tensor, rows: Tensor) -> N
         group.recv(piece, call.root or 0).wait()
         return
     piece.copy_(rows[group.rank])
-    for work in [group.send(rows[other], other) for other in _others(group)]:
+    for work in [group.send(rows[other], other) for other in others(group)]:
         work.wait()
 
 
@@ -122,11 +122,6 @@ def _nothing(group: Messenger, call: Signature, piece: Tensor, rows: Tensor) -> 
     """An operation without data."""
 
 
-def _others(group: Messenger) -> list[int]:
-    """The other ranks, beginning with the next one."""
-    return [(group.rank + distance) % group.size for distance in range(1, group.size)]
-
-
 def _place(group: Messenger, call: Signature) -> int:
     """This member's place in the tree, which the root begins."""
     return (group.rank - (call.root or 0)) % group.size
@@ -137,6 +132,7 @@ def _distances(group: Messenger) -> list[int]:
 
 
 COLLECTIVES: dict[str, Callable[[Messenger, Signature, Tensor, Tensor], None]] = {
+    "all_reduce": all_reduce,
     "reduce_scatter": reduce_scatter,
     "all_gather": all_gather,
     "all_to_all": all_to_all,
@@ -147,4 +143,4 @@ COLLECTIVES: dict[str, Callable[[Messenger, Signature, Tensor, Tensor], None]] =
     "barrier": barrier,
     "empty": _nothing,
 }
-"""Every collective but all-reduce, as a function of (group, call, piece, rows)."""
+"""Every collective, as a function of (group, call, piece, rows)."""

@@ -1,12 +1,18 @@
 """Carries messages over shaped links: several lanes over one group's send and recv, each message delayed by its link.
 
+One direction of a link is a timetable, the `Wire`. Bytes go one after the other, at the link's rate; the last one then
+needs the latency to get there::
+
+    gone    = max(now, gone of the message before) + bytes / rate
+    arrived = gone + latency
+
 A message travels as a *parcel*: a frame (lane, call, time of arrival, bytes), then its data. The sender puts it on the
-`Wire` to its receiver and gives it to the group at once; the receiver holds it until it is due. All workers of one
+wire to its receiver and gives it to the group at once; the receiver holds it until it is due. All workers of one
 machine read the same monotonic clock, so the time in the frame means the same to both. The data moves while the time
 passes, and a link is exactly as slow as requested as long as the group below is faster.
 
-Lanes (`lane.py`) separate what must not meet: a program's own messages, each group's collectives, the signatures that
-are compared before those. They share the wires. There is no reading thread: a caller that waits for a parcel receives
+Lanes (`shaped.py`) separate what must not meet: a program's own messages, each group's collectives, the signatures that
+are compared before them. They share the wires. There is no reading thread: a caller that waits for a parcel receives
 what comes for all lanes. So waits end with the errors of the group below, and only while a caller waits.
 """
 
@@ -15,14 +21,17 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import NamedTuple, final
+from typing import NamedTuple, Self, final
 
 import torch
 from torch import Tensor
 
-from shoal.comm.group import Group, Work
-from shoal.comm.links.wire import Wire
-from shoal.comm.signature import Signature, checked_signature, decode, encode, message_mismatch
+from shoal.comm.blocking import BlockingThread
+from shoal.comm.group import Group, Receipt, Work
+from shoal.comm.shared_memory.progress import SLEEP_S, YIELD_S
+from shoal.comm.signature import Signature, decode, encode, message_mismatch, signature_of
+from shoal.comm.wrapped_group import WrappedGroup
+from shoal.config.conditions import Link
 from shoal.errors import GroupError, MemberError
 
 FRAME_WORDS = 5
@@ -34,9 +43,104 @@ POLL_S = 0.0002
 """Between two looks for a message from anyone."""
 SPIN_NS = 100_000
 """The last part of a sleep is spent spinning, because the system wakes a process about this much too late."""
-
 Clock = Callable[[], int]
 Sleep = Callable[[float], None]
+
+
+class Times(NamedTuple):
+    """When a message's last byte has left its sender, and when it has reached its receiver."""
+
+    gone_ns: int
+    arrived_ns: int
+
+
+@final
+class Wire:
+    """What one worker sends to another. Without a link, everything arrives as it is sent.
+
+    >>> wire = Wire(Link((0, 1), bits_per_s=8e6, latency_s=0.005))
+    >>> wire.admit(now_ns=0, num_bytes=1000), wire.admit(now_ns=0, num_bytes=1000)
+    (Times(gone_ns=1000000, arrived_ns=6000000), Times(gone_ns=2000000, arrived_ns=7000000))
+    """
+
+    def __init__(self, link: Link | None) -> None:
+        self._ns_per_byte = 8e9 / link.bits_per_s if link else 0.0
+        self._latency_ns = round(1e9 * link.latency_s) if link else 0
+        self._free_ns = 0.0
+
+    def admit(self, now_ns: int, num_bytes: int) -> Times:
+        """Put a message on the wire, behind all that are still on it."""
+        # The wire's own time is kept as a float of nanoseconds: rounding would add up over small messages.
+        self._free_ns = max(float(now_ns), self._free_ns) + num_bytes * self._ns_per_byte
+        gone_ns = round(self._free_ns)
+        return Times(gone_ns, gone_ns + self._latency_ns)
+
+
+@final
+class Serialised(WrappedGroup):
+    """The same group, for messages from any thread."""
+
+    def __init__(self, group: Group) -> None:
+        super().__init__(group)
+        self._lock = threading.Lock()
+        self._mover: BlockingThread | None = None
+
+    def issue_send(self, call: Signature, tensor: Tensor, to: int) -> Work:
+        """Send to one member. What does not leave at once leaves while the caller does something else."""
+        with self._lock:
+            work = _SerialisedWork(self._group.issue_send(call, tensor, to), self._lock)
+        if not work.done():
+            if self._mover is None:
+                self._mover = BlockingThread("shoal long messages")
+            self._mover.add(work.wait)
+        return work
+
+    def issue_recv(self, call: Signature, tensor: Tensor, sender: int) -> Receipt:
+        """Receive a message."""
+        with self._lock:
+            return _SerialisedReceipt(self._group.issue_recv(call, tensor, sender), self._lock)
+
+    def around(self, group: Group, ranks: Sequence[int]) -> Self:
+        """The same wrapper around a smaller group of these ranks."""
+        return type(self)(group)
+
+    def close(self) -> None:
+        """Leave the group."""
+        if self._mover is not None:
+            self._mover.close()
+            self._mover = None
+        with self._lock:
+            super().close()
+
+
+class _SerialisedWork:
+    """A message that any thread may wait for."""
+
+    def __init__(self, work: Work, lock: threading.Lock) -> None:
+        self._work, self._lock = work, lock
+
+    def wait(self) -> None:
+        # Looks until it is over, as the group itself waits; other threads have their turns between two looks.
+        started = time.monotonic()
+        while not self.done():
+            time.sleep(0.0 if time.monotonic() - started < YIELD_S else SLEEP_S)
+
+    def done(self) -> bool:
+        with self._lock:
+            return self._work.done()
+
+
+@final
+class _SerialisedReceipt(_SerialisedWork):
+    """A message to come."""
+
+    def __init__(self, receipt: Receipt, lock: threading.Lock) -> None:
+        super().__init__(receipt, lock)
+        self._receipt = receipt
+
+    @property
+    def source(self) -> int:
+        return self._receipt.source
 
 
 class Parcel(NamedTuple):
@@ -87,7 +191,7 @@ class Courier:
 
     def send(self, lane: int, tensor: Tensor, to: int) -> int:
         """Put a tensor on the wire to a member; returns the time when its last byte leaves."""
-        call = checked_signature("message", self.group.size, tensor.dtype, tensor.numel())
+        call = signature_of("message", self.group.size, tensor)
         # A copy, so that the caller waits for the wire and never for a busy receiver.
         data = tensor.detach().reshape(-1).to("cpu", copy=True)
         with self._sending:
@@ -147,7 +251,7 @@ class Courier:
     def take_any(self, lane: int, ranks: Sequence[int]) -> tuple[int, Parcel] | None:
         """A parcel of a lane that is due and that no `ask` waits for, with its sender; None while there is none.
 
-        Raises when a sender fails; one that has left counts only when all have.
+        Raises when a sender fails, or when all have left.
         """
         gone: list[MemberError] = []
         others = [rank for rank in ranks if rank != self.group.rank]

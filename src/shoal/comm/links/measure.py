@@ -23,7 +23,7 @@ TOLERANCE = 0.05
 
 
 def link_between(links: Sequence[Link], one: int, other: int) -> Link | None:
-    """The link between two workers: the one that names them, else the one for any two.
+    """The link between two workers: the link that names them, else the link for any two.
 
     >>> links = [Link(None, 1e9), Link((0, 1), 1e6)]
     >>> link_between(links, 1, 0).bits_per_s, link_between(links, 1, 2).bits_per_s
@@ -40,7 +40,7 @@ class LinkNotice(UserWarning):
 
 @dataclass(frozen=True)
 class Measured:
-    """A link and its measured rate: that of the slower direction."""
+    """A link and its measured rate: the rate of the slower direction."""
 
     ends: tuple[int, int]
     link: Link

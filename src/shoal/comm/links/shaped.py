@@ -1,8 +1,7 @@
 """Links between workers: `shaped(group, links)` is a group whose `send` and `recv` take as long as the links say.
 
 Every collective on it is made of those messages (`by_messages.py`; sums around a ring), so the effect of a slow link on
-a collective is measured and not computed by a formula. `courier.py` says how a message is delayed, `wire.py` for how
-long.
+a collective is measured and not computed by a formula. `courier.py` says how a message is delayed, and for how long.
 
 Collectives of a group run in order in a thread of their own: they go on while the caller computes, as they would over
 a network. Before each, the members compare their signatures, which are not delayed.
@@ -16,21 +15,103 @@ from typing import final
 import torch
 from torch import Tensor
 
+from shoal.comm.algorithms import flat, write_back
 from shoal.comm.blocking import BlockingCall, BlockingThread
-from shoal.comm.flat import flat, write_back
 from shoal.comm.group import ANYONE, Group
 from shoal.comm.links import by_messages
-from shoal.comm.links.courier import Clock, Courier, Sleep
-from shoal.comm.links.lane import Lane, Receiving, ReceivingFromAnyone, Sending
+from shoal.comm.links.courier import POLL_S, Clock, Courier, ParcelSlot, Serialised, Sleep, Wire
 from shoal.comm.links.measure import link_between
-from shoal.comm.links.serialised import Serialised
-from shoal.comm.links.wire import Wire
+from shoal.comm.liveness.limits import LOOK_EVERY_S
 from shoal.comm.rendezvous.meet import Card
-from shoal.comm.signature import FILLS_WHOLE, Signature, check_open, mismatch
+from shoal.comm.signature import FILLS_WHOLE, Signature, check_open, mismatch, signature_of
 from shoal.config.conditions import Link
 from shoal.errors import ConfigError
 
-LOOK_EVERY_S = 0.1
+
+@final
+class _Sending:
+    """A message on the wire: over when its last byte has left."""
+
+    def __init__(self, courier: Courier, gone_ns: int) -> None:
+        self._courier, self._gone_ns = courier, gone_ns
+
+    def wait(self) -> None:
+        self._courier.sleep_until(self._gone_ns)
+
+    def done(self) -> bool:
+        return self._courier.is_past(self._gone_ns)
+
+
+@final
+class _Receiving:
+    """A message that is to come: over when its last byte has arrived."""
+
+    def __init__(
+        self, courier: Courier, slot: ParcelSlot, tensor: Tensor, expected: Signature, source: int
+    ) -> None:
+        self._courier, self._slot, self._tensor, self._expected = courier, slot, tensor, expected
+        self.source = source
+        self._over = False
+
+    def wait(self) -> None:
+        if self._over:
+            return
+        parcel = self._courier.wait(self._slot)
+        self._courier.sleep_until(parcel.due_ns)
+        self._courier.put(parcel, self._slot.sender, self._tensor, self._expected)
+        self._over = True
+
+    def done(self) -> bool:
+        if not self._over and self._courier.is_here(self._slot):
+            self.wait()
+        return self._over
+
+
+@final
+class _ReceivingFromAnyone:
+    """A message that is to come from any member of a lane: over when the last byte of one has arrived."""
+
+    def __init__(
+        self, courier: Courier, lane: int, ranks: Sequence[int], tensor: Tensor, call: Signature
+    ) -> None:
+        self._courier, self._lane, self._ranks = courier, lane, ranks
+        self._tensor, self._call = tensor, call
+        self.source = ANYONE
+
+    def wait(self) -> None:
+        while not self.done():
+            self._courier.sleep(POLL_S)
+
+    def done(self) -> bool:
+        if self.source == ANYONE:
+            found = self._courier.take_any(self._lane, self._ranks)
+            if found is not None:
+                sender, parcel = found
+                self._courier.put(parcel, sender, self._tensor, self._call)
+                self.source = self._ranks.index(sender)
+        return self.source != ANYONE
+
+
+@final
+class _Lane:
+    """One lane among some of the courier's members: the messenger that algorithms get."""
+
+    def __init__(self, courier: Courier, number: int, ranks: Sequence[int]) -> None:
+        self._courier, self._number = courier, number
+        self._ranks = list(ranks)
+        self.rank, self.size = self._ranks.index(courier.group.rank), len(ranks)
+
+    def send(self, tensor: Tensor, to: int) -> _Sending:
+        """Send to one member: the tensor is copied at once, and the wait is for the wire."""
+        return _Sending(self._courier, self._courier.send(self._number, tensor, self._ranks[to]))
+
+    def recv(self, tensor: Tensor, sender: int) -> _Receiving | _ReceivingFromAnyone:
+        """Receive from one member what it sent, or one message from anyone."""
+        call = signature_of("message", self.size, tensor)
+        if sender == ANYONE:
+            return _ReceivingFromAnyone(self._courier, self._number, self._ranks, tensor, call)
+        slot = self._courier.ask(self._number, self._ranks[sender])
+        return _Receiving(self._courier, slot, tensor, call, sender)
 
 
 def shaped(
@@ -75,21 +156,19 @@ def _check_one_machine(group: Group) -> None:
 
 
 @final
-class ShapedWork:
+class _ShapedWork:
     """A collective in its group's thread."""
 
     def __init__(self, group: "Shaped", job: BlockingCall) -> None:
         self._group, self._job = group, job
 
     def wait(self) -> None:
-        """Wait until it is over, or raise what ended it or an earlier one."""
         while not self._job.finished.wait(LOOK_EVERY_S):
             self._group.raise_failure()
         if self._job.error is not None:
             raise self._job.error
 
     def done(self) -> bool:
-        """Whether it is over."""
         return self._job.finished.is_set()
 
 
@@ -103,8 +182,8 @@ class Shaped(Group):
         self._courier, self._ranks, self._name = courier, list(ranks), name
         self.kind, self.devices = courier.group.kind, courier.group.devices
         self.rank, self.size = self._ranks.index(courier.group.rank), len(self._ranks)
-        self._messages = Lane(courier, _lane_number(name, "messages"), ranks)
-        self._data = Lane(courier, _lane_number(name, "collectives"), ranks)
+        self._messages = _Lane(courier, _lane_number(name, "messages"), ranks)
+        self._data = _Lane(courier, _lane_number(name, "collectives"), ranks)
         self._calls = _lane_number(name, "calls")
         self._thread: BlockingThread | None = None
         self._failure: Exception | None = None
@@ -113,7 +192,7 @@ class Shaped(Group):
 
     # Collectives: first what is called, then the data.
 
-    def issue(self, call: Signature, piece: Tensor, whole: Tensor | None = None) -> ShapedWork:
+    def issue(self, call: Signature, piece: Tensor, whole: Tensor | None = None) -> _ShapedWork:
         """Start a collective in the group's thread."""
         self._begin(call.operation)
         self._sequence += 1
@@ -129,15 +208,12 @@ class Shaped(Group):
 
         if self._thread is None:
             self._thread = BlockingThread(f"shoal shaped {self._name}")
-        return ShapedWork(self, self._thread.add(work))
+        return _ShapedWork(self, self._thread.add(work))
 
     def _carry_out(self, call: Signature, piece: Tensor, whole: Tensor | None) -> None:
         flat_piece, flat_whole = flat(piece), None if whole is None else flat(whole)
-        if call.operation == "all_reduce":
-            by_messages.all_reduce(self._data, call, flat_piece)
-        else:
-            rows = flat_piece if flat_whole is None else flat_whole.view(self.size, call.numel)
-            by_messages.COLLECTIVES[call.operation](self._data, call, flat_piece, rows)
+        rows = flat_piece if flat_whole is None else flat_whole.view(self.size, call.numel)
+        by_messages.COLLECTIVES[call.operation](self._data, call, flat_piece, rows)
         if call.operation not in FILLS_WHOLE:
             write_back(piece, flat_piece)
         elif whole is not None and flat_whole is not None:
@@ -165,16 +241,14 @@ class Shaped(Group):
 
     # Messages.
 
-    def issue_send(self, call: Signature, tensor: Tensor, to: int) -> Sending:
+    def issue_send(self, call: Signature, tensor: Tensor, to: int) -> _Sending:
         """Send to one member; the wait is for the link, not for the receiver."""
         self._begin("send")
         return self._messages.send(tensor, to)
 
-    def issue_recv(self, call: Signature, tensor: Tensor, sender: int) -> Receiving | ReceivingFromAnyone:
+    def issue_recv(self, call: Signature, tensor: Tensor, sender: int) -> _Receiving | _ReceivingFromAnyone:
         """Receive a message."""
         self._begin("recv")
-        if sender == ANYONE:
-            return self._messages.recv_from_anyone(tensor)
         return self._messages.recv(tensor, sender)
 
     # Groups within the group.

@@ -23,35 +23,20 @@ a user's program, as torch's is, and shorter in `shoal train`, which announces i
 `limit_of` says where it can be set.
 """
 
-import math
-import os
 import time
 import warnings
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from typing import Annotated, NamedTuple, TypeVar, final
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from typing import NamedTuple, TypeVar, final
 
-from shoal.config.arguments import check_argument
-from shoal.config.kinds import AtLeast, AtMost
-from shoal.errors import ConfigError, GroupError, MemberError, MismatchError, member_error
-from shoal.printable import shortened
+from shoal.comm.liveness.limits import SETTINGS
+from shoal.errors import GroupError, MemberError, MismatchError, member_error
 
 Member = TypeVar("Member", bound=Hashable)
 
-NO_PROGRESS_LIMIT_S = 1800.0
-"""How long a member of a user's program may show no progress before the others give it up: torch's own default."""
-TRAIN_LIMIT_S = 60.0
-"""The same in `shoal train`, beyond the work that a worker announces."""
-VARIABLE = "SHOAL_TIMEOUT_S"
-SETTINGS = (
-    f"Set another limit with {VARIABLE}, join(limit_s=…), `shoal launch --timeout` or "
-    "`shoal train --launch.timeout`."
-)
 STOP_GRACE_S = 10.0
 """How long a member may be stopped (SIGSTOP) before the others give it up."""
 WARN_AFTER_S = 10.0
 """How long a member may show no progress before the others warn of it, and show its stack."""
-BUSY_S = 300.0
-"""What a member announces before it reads data, saves or evaluates: `beat(BUSY_S)`."""
 SLOW_LINE_EVERY_S = 60.0
 """Seconds between two warnings of slow members."""
 SLOW_AFTER_S = 2.0
@@ -59,55 +44,16 @@ SLOW_AFTER_S = 2.0
 SIGN_OF_WAIT_S = 5.0
 """How long it counts that a member has reported that it waits. It reports that again ten times a second."""
 
-MOST_S = 86400.0 * 365
-"""The longest limit: more overflows the clocks of the libraries below."""
-
-_Announced = Annotated[float, AtLeast(0.0), AtMost(MOST_S)]
-
-PAUSED_S = 1.0
-"""A gap this long between two checks means that this process was paused or busy: the wait counts from anew."""
-
 DEATH_GRACE_S = 0.08
 LEAVE_GRACE_S = 1.0
 BREAK_GRACE_S = 0.04
 """The grace period once a connection has broken, or for a member that reported an error."""
 
 STORE_ANSWERS_S = 60.0
-"""How long a store on another machine may take to answer: one that is there answers, whatever its worker does."""
+"""How long a store on another machine may take to answer: a live store answers, whatever its worker does."""
 
 BROKEN_FOR_S = 1.0
 """How long to look for the member that broke a connection or took the store with it."""
-
-
-def limit_of(
-    given_s: float | None, default_s: float = NO_PROGRESS_LIMIT_S, environment: Mapping[str, str] = os.environ
-) -> float:
-    """The limit for a silent member: as given, else the variable SHOAL_TIMEOUT_S, else the default.
-
-    >>> limit_of(5.0), limit_of(None, environment={"SHOAL_TIMEOUT_S": "90"}), limit_of(None, environment={})
-    (5.0, 90.0, 1800.0)
-    """
-    if given_s is not None:
-        return given_s
-    text = environment.get(VARIABLE, "")
-    if not text:
-        return default_s
-    try:
-        limit_s = float(text) if text.isascii() else math.nan
-    except ValueError:
-        limit_s = math.nan
-    if not 0 < limit_s <= MOST_S:
-        raise ConfigError(
-            f"{VARIABLE}: expected seconds > 0 and <= {MOST_S:g}, got '{shortened(text)}'",
-            f"Unset it for the default, {default_s:g} s.",
-        )
-    return limit_s
-
-
-def check_busy(busy_s: float) -> None:
-    """Refuse an announced time that is no time; `beat` calls it."""
-    if not (isinstance(busy_s, float) and busy_s == 0.0):  # pyright: ignore[reportUnnecessaryIsInstance]
-        check_argument(_Announced, busy_s, "beat", "busy_s")
 
 
 class SlowMemberWarning(UserWarning):
@@ -165,7 +111,7 @@ def _no_debugger() -> bool:
 def cause_of(
     member: Member, judged_by: Member, waits_for: Callable[[Member], Member | None]
 ) -> Member | None:
-    """The member for which another one waits in the end: following those that wait themselves.
+    """The member for which another one waits in the end, through members that wait themselves.
 
     None: it does not wait. The member itself: it waits for the one that judges it. Of a circle that does not lead to
     that one, some member: those in it judge each other.
@@ -229,7 +175,7 @@ class Facts(NamedTuple):
 
     @property
     def is_innocent(self) -> bool:
-        """Whether it waits for others than the one that judges it: they judge each other."""
+        """Whether it waits, but not for the member that judges it: they judge each other."""
         return self.waits_for not in (None, self.rank)
 
 
@@ -311,8 +257,8 @@ class Judge:
     def judge_any(self, members: Sequence[Facts]) -> GroupError | None:
         """The error for a wait that any one of the members can end: one has died or failed, or none will come.
 
-        Members that wait for this one will not come, nor those that wait for one that will not come. If all others wait
-        for one, it is warned of.
+        Members that wait for this one will not come, nor members that wait for a member that will not come. If all
+        others wait for one, it is warned of.
         """
         errors: dict[int | None, GroupError | None] = {
             facts.rank: verdict(facts, self.limit_s) for facts in members
@@ -369,7 +315,7 @@ class Judge:
 
 
 def speaks(rank: int, members: Iterable[int], missing: Collection[int]) -> bool:
-    """Whether a member warns of those that all wait for: the first that has come does.
+    """Whether a member warns of the missing ones: of the members that have come, the first warns.
 
     >>> [speaks(rank, range(4), missing=[0, 3]) for rank in (1, 2)]
     [True, False]

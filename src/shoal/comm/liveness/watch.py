@@ -1,4 +1,4 @@
-"""The state of other processes of this machine: alive, stopped, dead, denied a processor.
+"""Other processes of this machine: alive, stopped, dead, denied a processor; their Python stacks; this one's end.
 
 - Death shows on a `pidfd` at once, even when the parent has not yet reaped the process, and when forked children still
   hold its sockets.
@@ -6,19 +6,31 @@
   limit a process by stopping and continuing it in turn.
 - Time in which a process was ready to run and got no processor (a quota, a crowded machine) shows in
   `/proc/<pid>/task/*/schedstat`.
+- The stack of a stuck process: in every worker the interpreter's fault handler writes the stacks into a nameless file
+  on a signal. It is written in C and needs no lock, so it answers from an endless loop and from a call that never
+  returns. A peer sends the signal and reads the file through `/proc`; without `/proc` no stack is shown.
 
 On other systems than Linux only deaths are seen.
 """
 
+import atexit
 import contextlib
+import faulthandler
+import fcntl
 import os
 import select
+import signal
+import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import lru_cache
 from pathlib import Path
-from typing import final
+from typing import BinaryIO, final
 
 _NO_DESCRIPTOR = -1
+STACK_SIGNAL = signal.SIGRTMIN + 7 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
+"""A real-time signal that other libraries are unlikely to use."""
+STACK_ANSWER_S = 0.5
 
 
 @final
@@ -124,3 +136,63 @@ def _times(folder: str) -> tuple[int, int]:
     except (OSError, ValueError):
         return 0, 0
     return int(ran), int(waited)
+
+
+@lru_cache(maxsize=1)
+def _answer_stack_requests(pid: int) -> int:
+    if not hasattr(os, "memfd_create"):
+        return -1  # not Linux: no peer could read it
+    descriptor = os.memfd_create("shoal stacks", os.MFD_CLOEXEC)
+    faulthandler.register(STACK_SIGNAL, file=descriptor, all_threads=True)
+    return descriptor
+
+
+def answer_stack_requests() -> int:
+    """Answer the signal from now on; returns the descriptor that peers read. Once per process."""
+    return _answer_stack_requests(os.getpid())
+
+
+def _wait_for_turn(file: BinaryIO) -> None:
+    """Let one peer ask at a time: no answer then begins inside another. Waits no longer than an answer takes."""
+    deadline = time.monotonic() + STACK_ANSWER_S
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # closing the file releases it
+            return
+        time.sleep(0.01)
+
+
+def stack_of(pid: int, descriptor: int) -> str:
+    """The stacks of a live process that listens, or a note that they could not be read."""
+    with contextlib.suppress(OSError):
+        with open(f"/proc/{pid}/fd/{descriptor}", "rb") as file:
+            _wait_for_turn(file)
+            file.seek(0, os.SEEK_END)
+            os.kill(pid, STACK_SIGNAL)
+            deadline = time.monotonic() + STACK_ANSWER_S
+            text = b""
+            while time.monotonic() < deadline:
+                time.sleep(0.02)
+                more = file.read()
+                if text and not more:
+                    break
+                text += more
+        if text:
+            return "\n".join(f"    {line}" for line in text.decode(errors="replace").splitlines())
+    return "    (its stack could not be read)"
+
+
+def at_exit(report: Callable[[BaseException | None], None]) -> Callable[[], None]:
+    """Call `report` when this process ends, with the exception that ended it, if any; returns a way to cancel that.
+
+    The end of a forked child does not count.
+    """
+    process = os.getpid()
+
+    def call() -> None:
+        if os.getpid() == process:
+            # Python stores the uncaught exception here before it exits.
+            report(getattr(sys, "last_value", None))
+
+    atexit.register(call)
+    return lambda: atexit.unregister(call)

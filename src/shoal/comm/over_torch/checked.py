@@ -7,25 +7,125 @@ member that is missing, and why (`presence.py`).
 No thread drives collectives: the data of a collective starts when its member next calls the group or waits.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar, final
 
+import torch
 from torch import Tensor
 
-from shoal.comm.group import Group
-from shoal.comm.liveness.judge import limit_of
-from shoal.comm.liveness.patience import Patience
-from shoal.comm.over_torch.checked_mail import CheckedMail, CheckedMessage
-from shoal.comm.over_torch.checker import CheckedCollective, Checker, Look, MissedError
+from shoal.comm.blocking import BlockingCall, BlockingThread
+from shoal.comm.group import ANYONE, Group
+from shoal.comm.liveness.limits import Patience, check_busy, limit_of
+from shoal.comm.over_torch.checker import GIVE_WAY_S, CheckedCollective, Checker, Look, MissedError
 from shoal.comm.over_torch.group import TorchGroup, TorchWork
 from shoal.comm.over_torch.headers import Header, Headers, HungUpError
-from shoal.comm.over_torch.presence import ENTERING, Presence
+from shoal.comm.over_torch.presence import ENTERING, FROM_ANYONE, MESSAGE, Presence
 from shoal.comm.rendezvous.meet import meet
 from shoal.comm.rendezvous.tagged_store import TaggedStore, tagged
-from shoal.comm.signature import Signature, check_open, decode, encode, mismatch
+from shoal.comm.signature import Signature, check_open, decode, encode, message_mismatch, mismatch
 from shoal.errors import GroupError
+
+HEADER = Signature("message", torch.int64, 3)
+HEADER_TAG = 1
+FIRST_TAG, NUM_TAGS = 2, 2**20
+"""The data of a message has a tag that its header names, so that two threads which receive from one member cannot take
+each other's data."""
+
+
+@final
+class _CheckedMessage:
+    """A message of a checked group."""
+
+    def __init__(self, checker: Checker, job: BlockingCall, look: Look, sources: Sequence[int] = ()) -> None:
+        self._checker, self._job, self._look, self._sources = checker, job, look, sources
+        self._patience = Patience()
+
+    def wait(self) -> None:
+
+        def block(seconds: float) -> None:
+            self._job.finished.wait(seconds if not self._checker.num_pending() else GIVE_WAY_S)
+
+        if not self._job.finished.is_set() or self._job.error is not None:
+            self._checker.wait(self._job.over, block, self._look)
+
+    def done(self) -> bool:
+        return self._checker.ask(self._job.over, self._look, self._patience)
+
+    @property
+    def source(self) -> int:
+        return self._sources[0] if self._sources else ANYONE
+
+
+@final
+class _CheckedMail:
+    """All messages of one member of one group, carried by a torch group."""
+
+    def __init__(self, checker: Checker, carrier: TorchGroup, name: str, world_ranks: Sequence[int]) -> None:
+        self._checker, self._carrier = checker, carrier
+        self._name, self._world_ranks = name, world_ranks
+        self._own_name = world_ranks[carrier.rank]
+        self._threads: dict[tuple[int, bool], BlockingThread] = {}
+        self._num_sent: Counter[int] = Counter()
+
+    def send(self, call: Signature, tensor: Tensor, to: int) -> _CheckedMessage:
+        """Send to one member."""
+        look = self._look_for(to, f"recv from rank {self._own_name}")
+        self._num_sent[to] += 1
+        tag = FIRST_TAG + self._num_sent[to] % NUM_TAGS
+        header = torch.tensor([encode(call), call.numel, tag])
+        with self._checker.naming(look):
+            works = [self._carrier.issue_send(HEADER, header, to, HEADER_TAG)]
+            if call.numel:
+                works.append(self._carrier.issue_send(call, tensor, to, tag))
+
+        def work() -> None:
+            for each in works:
+                each.wait()
+
+        return _CheckedMessage(self._checker, self._thread(to, outgoing=True).add(work), look)
+
+    def recv(self, call: Signature, tensor: Tensor, sender: int) -> _CheckedMessage:
+        """Receive from one member, or from anyone."""
+        sources = [] if sender == ANYONE else [sender]
+
+        def work() -> None:
+            header = torch.empty(3, dtype=torch.int64)
+            asked = self._carrier.issue_recv(HEADER, header, sender, HEADER_TAG)
+            asked.wait()
+            sources.append(asked.source)
+            code, numel, tag = header.tolist()
+            sent = decode(code, numel)
+            if sent != call:
+                raise message_mismatch(self._world_ranks[asked.source], self._own_name, sent, call)
+            if call.numel:
+                self._carrier.issue_recv(call, tensor, asked.source, tag).wait()
+
+        look = self._look_for(sender, f"send to rank {self._own_name}")
+        job = self._thread(sender, outgoing=False).add(work)
+        return _CheckedMessage(self._checker, job, look, sources)
+
+    def _thread(self, peer: int, outgoing: bool) -> BlockingThread:
+        if (peer, outgoing) not in self._threads:
+            mine, theirs = self._carrier.rank, "any" if peer == ANYONE else peer
+            arrow = f"{mine} → {theirs}" if outgoing else f"{theirs} → {mine}"
+            self._threads[peer, outgoing] = BlockingThread(f"shoal {self._name} {arrow}")
+        return self._threads[peer, outgoing]
+
+    def _look_for(self, peer: int, label: str) -> Look:
+        others = [name for name in self._world_ranks if name != self._own_name]
+        ranks, sequence = (others, FROM_ANYONE) if peer == ANYONE else ([self._world_ranks[peer]], MESSAGE)
+
+        def look(waited_s: float, broken: bool) -> GroupError | None:
+            return self._checker.presence.look(self._name, ranks, sequence, label, waited_s, broken)
+
+        return look
+
+    def close(self) -> None:
+        for thread in self._threads.values():
+            thread.close()
+
 
 Made = TypeVar("Made")
 
@@ -35,19 +135,17 @@ HEADERS_ONLY = ("barrier", "empty")
 
 
 @final
-class CheckedWork:
+class _CheckedWork:
     """A collective of a checked group."""
 
     def __init__(self, group: "CheckedGroup", item: CheckedCollective) -> None:
         self._group, self._item, self._patience = group, item, Patience()
 
     def wait(self) -> None:
-        """Wait until the data has moved; raise when a member will not come."""
         if not self._item.over:
             self._group.wait(self._item)
 
     def done(self) -> bool:
-        """Whether `wait` would return at once. Asking moves the work forward."""
         return self._item.over or self._group.ask(self._item, self._patience)
 
 
@@ -98,7 +196,7 @@ class CheckedGroup(Group):
         # Two members that send to each other would deadlock on NCCL, where a message blocks the device until the other
         # side asks for it: there messages go through host memory.
         self._carrier = self._inner if backend == "gloo" else connected("messages", "gloo")
-        self._mail = CheckedMail(checker, self._carrier, name, self._world_ranks)
+        self._mail = _CheckedMail(checker, self._carrier, name, self._world_ranks)
         checker.groups.append(self)
 
     def _connect(self, make: Callable[[], Made]) -> Made:
@@ -117,7 +215,7 @@ class CheckedGroup(Group):
 
     # Collectives: headers first, then data.
 
-    def issue(self, call: Signature, piece: Tensor, whole: Tensor | None = None) -> CheckedWork:
+    def issue(self, call: Signature, piece: Tensor, whole: Tensor | None = None) -> _CheckedWork:
         """Send the header to all members; the data follows when all headers agree."""
         self._check_usable(call.operation)
         self.checker.presence.signs.beat()
@@ -125,10 +223,10 @@ class CheckedGroup(Group):
         item = CheckedCollective(call, self._sequence, piece, whole)
         self._headers.publish(Header(encode(call), call.numel))
         self.queue.append(item)
-        return CheckedWork(self, item)
+        return _CheckedWork(self, item)
 
     def advance(self) -> None:
-        """Start the data of collectives whose headers agree, in order, and note those that are over."""
+        """Start the data of collectives whose headers agree, in order, and note which are over."""
         for item in tuple(self.queue):
             if item.data is None:
                 headers = self._take(item)
@@ -146,7 +244,7 @@ class CheckedGroup(Group):
         self._headers.blame(rank)
 
     def hung_up(self) -> dict[int, int]:
-        """The members whose connections have ended, each with the one that it blamed for that."""
+        """The members whose connections have ended, each with the member that it blamed."""
         return self._headers.hung_up()
 
     def _take(self, item: CheckedCollective) -> list[Header] | None:
@@ -184,13 +282,13 @@ class CheckedGroup(Group):
 
         return look
 
-    def issue_send(self, call: Signature, tensor: Tensor, to: int) -> CheckedMessage:
+    def issue_send(self, call: Signature, tensor: Tensor, to: int) -> _CheckedMessage:
         """Send to one member. `wait()` may return before the other has received."""
         self._check_usable("send")
         self.checker.presence.signs.beat()
         return self._mail.send(call, tensor, to)
 
-    def issue_recv(self, call: Signature, tensor: Tensor, sender: int) -> CheckedMessage:
+    def issue_recv(self, call: Signature, tensor: Tensor, sender: int) -> _CheckedMessage:
         """Receive a message."""
         self._check_usable("recv")
         self.checker.presence.signs.beat()
@@ -217,6 +315,7 @@ class CheckedGroup(Group):
 
     def beat(self, busy_s: float = 0.0) -> None:
         """Report progress outside of calls, or work that may take `busy_s`."""
+        check_busy(busy_s)
         self.checker.presence.signs.beat(busy_s)
 
     def check_members(self, label: str, waited_s: float) -> None:

@@ -14,8 +14,8 @@ from typing import Protocol, TypeVar, final
 from torch import Tensor
 
 from shoal.comm.blocking import BlockingCall
-from shoal.comm.liveness.judge import BROKEN_FOR_S, PAUSED_S
-from shoal.comm.liveness.patience import Patience
+from shoal.comm.liveness.judge import BROKEN_FOR_S
+from shoal.comm.liveness.limits import LOOK_EVERY_S, PAUSED_S, Patience
 from shoal.comm.over_torch.group import TorchWork
 from shoal.comm.over_torch.headers import NO_RANK
 from shoal.comm.over_torch.presence import Presence
@@ -24,7 +24,6 @@ from shoal.errors import GroupError, MemberError
 
 GIVE_WAY_S = 0.001
 BLOCK_S = 0.05
-LOOK_EVERY_S = 0.1
 Look = Callable[[float, bool], GroupError | None]
 """Looks for members that will not come: (how long the wait has lasted, whether a connection has broken)."""
 
@@ -73,7 +72,7 @@ class Mover(Protocol):
         ...
 
     def hung_up(self) -> dict[int, int]:
-        """The members whose connections have ended, each with the one that it blamed for that."""
+        """The members whose connections have ended, each with the member that it blamed."""
         ...
 
 

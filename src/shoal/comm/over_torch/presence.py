@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
-from shoal.comm.liveness import judge, stacks
+from shoal.comm.liveness import judge
 from shoal.comm.liveness.judge import (
     BROKEN_FOR_S,
     SIGN_OF_WAIT_S,
@@ -20,7 +20,7 @@ from shoal.comm.liveness.judge import (
     cause_of,
     to_blame,
 )
-from shoal.comm.liveness.watch import ProcessWatch
+from shoal.comm.liveness.watch import ProcessWatch, stack_of
 from shoal.comm.over_torch.headers import NO_RANK
 from shoal.comm.over_torch.signs import SignsOfLife
 from shoal.comm.rendezvous.meet import Card
@@ -30,7 +30,7 @@ from shoal.errors import GroupError, JoinError
 from shoal.printable import printable
 
 ENTERING = -1
-"""In place of a collective's number: this member waits for connections, and so for those that have not entered."""
+"""In place of a collective's number: this member waits for connections, and so for all that have not entered."""
 MESSAGE = 0
 """In place of a collective's number: it waits for a message from the only other."""
 FROM_ANYONE = -2
@@ -120,7 +120,7 @@ class Presence:
             if error is not None:
                 return error
             if sequence == ENTERING:
-                # All must run to connect, also those that have entered.
+                # All must run to connect, also members that have entered.
                 for rank in others:
                     if self._judge.stopped_too_long(self._stopped_s(rank)):
                         return judge.stopped(rank, label, self._cards[rank].pid)
@@ -179,7 +179,7 @@ class Presence:
         self.signs.wait_for(min(idle, default=float("inf")), to_blame(members).rank if members else NO_RANK)
 
     def _missing(self, group: str, others: Sequence[int], sequence: int) -> list[int]:
-        """The members that have not reached what this one waits in, and those that are stopped."""
+        """The members that have not reached the collective that this one waits in, or are stopped."""
         if sequence in (MESSAGE, FROM_ANYONE):
             return list(others)
         if sequence == ENTERING:
@@ -189,7 +189,7 @@ class Presence:
             failed = [
                 end != "" and _last_words(end).reason != "left" for end in self._read("end", ranks=known)
             ]
-            # A member that has entered and left again may have connected; one that has failed has not.
+            # A member that has entered and left again may have connected; a member that has failed has not.
             return [
                 rank
                 for rank, has_failed in zip(known, failed, strict=True)
@@ -241,9 +241,7 @@ class Presence:
             silent_s=self._idle(rank, idle),
             waits_for=cause_of(rank, self._rank, self._waits_for),
             starved_s=self._watch.starved_s(card.pid, idle) if near else 0.0,
-            stack=lambda: stacks.ask(
-                card.pid, stored_number(self._store.read(f"stack/{rank}", rank) or "-1")
-            ),
+            stack=lambda: stack_of(card.pid, stored_number(self._store.read(f"stack/{rank}", rank) or "-1")),
         )
 
     def _is_dead(self, rank: int) -> bool:

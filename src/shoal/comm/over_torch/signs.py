@@ -10,9 +10,8 @@ import time
 from collections.abc import Callable
 from typing import final
 
-from shoal.comm.liveness import stacks
-from shoal.comm.liveness.at_exit import at_exit
-from shoal.comm.liveness.judge import LastWords, check_busy
+from shoal.comm.liveness.judge import LastWords
+from shoal.comm.liveness.watch import answer_stack_requests, at_exit
 from shoal.comm.over_torch.headers import NO_RANK
 from shoal.comm.rendezvous.store import stored
 from shoal.comm.rendezvous.tagged_store import MOST_CHARACTERS, TaggedStore
@@ -41,7 +40,7 @@ class SignsOfLife:
         """Whether the last entry says more than that this worker makes progress: it waits, or has announced work."""
         self._count = 0
         self._ended = False
-        store.set(f"stack/{rank}", str(stacks.listen()))
+        store.set(f"stack/{rank}", str(answer_stack_requests()))
         store.set(f"end/{rank}", "")
         self._write_idle(0.0)
         self.forget_exit = at_exit(self._leave)
@@ -56,7 +55,6 @@ class SignsOfLife:
 
     def beat(self, busy_s: float = 0.0) -> None:
         """Note progress, or work that may take `busy_s`; report it from time to time."""
-        check_busy(busy_s)
         self._progress = time.monotonic()
         if busy_s or self._says_more or self._progress - self._written > self._write_every_s:
             self._says_more = busy_s > 0

@@ -16,7 +16,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, final
 
-from shoal.comm.liveness.judge import NO_PROGRESS_LIMIT_S, WARN_AFTER_S, SlowMemberWarning, speaks
+from shoal.comm.liveness.judge import WARN_AFTER_S, SlowMemberWarning, speaks
+from shoal.comm.liveness.limits import NO_PROGRESS_LIMIT_S
 from shoal.comm.rendezvous import secret
 from shoal.comm.rendezvous.store import SETTINGS, parsed, stored
 from shoal.comm.rendezvous.tagged_store import MOST_CHARACTERS, TaggedStore, tagged
@@ -137,7 +138,7 @@ class _Meeting:
             raise
 
     def _look(self) -> None:
-        """Put our card there as soon as the run is known, and read those that have come."""
+        """Publish our card as soon as the run is known, and read all cards that have come."""
         if not self._store.begin():
             return
         rank = self._mine.rank
@@ -192,7 +193,7 @@ class _Meeting:
             )
         return JoinError(f"two workers claim rank {rank}", "Start every rank once.")
 
-    # Workers that have not come, and those that have another secret.
+    # Workers that have not come, or have another secret.
 
     def _compare_secrets(self) -> None:
         """A worker without a secret, which believes everyone, ends at once where others have one."""
@@ -208,7 +209,7 @@ class _Meeting:
         return [rank for rank in range(self._size) if rank not in self._cards and rank != self._mine.rank]
 
     def _late(self) -> tuple[list[int], str]:
-        """The ranks that are missing, and a sentence about those that are there with another secret."""
+        """The missing ranks, and a sentence about workers that are there with another secret."""
         absent = self._absent()
         notes = self._store.noted_secrets(absent)
         # Before rank 0 has begun the run, the cards of others cannot be read.

@@ -35,7 +35,7 @@ LEAST_BYTES, MOST_BYTES = 16, 4096
 TAG_BYTES = 16
 
 _handed_over: bytes | None = None
-"""What the launcher of this process has handed over. Forked children have it, too."""
+"""The secret that the launcher of this process has handed over. Forked children also have it."""
 
 
 class UnauthenticatedStoreWarning(UserWarning):
@@ -74,7 +74,7 @@ class TagKey:
         return mac.digest()
 
     def fits(self, tag: bytes, data: bytes) -> bool:
-        """Whether this is the tag of that message; takes equally long for every wrong one."""
+        """Whether this is the tag of that message. Compares in constant time."""
         return hmac.compare_digest(tag, self.tag(data))
 
 

@@ -18,7 +18,8 @@ from typing import Any, TypeVar, final
 import torch.distributed as dist
 
 from shoal.comm.blocking import BlockingCall, BlockingThread
-from shoal.comm.liveness.judge import VARIABLE, WARN_AFTER_S, SlowMemberWarning
+from shoal.comm.liveness.judge import WARN_AFTER_S, SlowMemberWarning
+from shoal.comm.liveness.limits import VARIABLE
 from shoal.errors import JoinError, JoinTimeoutError
 from shoal.printable import shortened
 
@@ -224,7 +225,7 @@ def _no_store(host: str, port: int, rank: int, timeout_s: float) -> JoinTimeoutE
 
 @contextlib.contextmanager
 def answers_within(limit_s: float, rank: int, host: str, port: int) -> Generator[None]:
-    """Within this context the store at this address must answer: torch waits without end for one that is stopped.
+    """Within this context the store at this address must answer: torch waits without end for a stopped one.
 
     If the work inside has not ended after `limit_s` and the time for an answer, the connection is broken, so that the
     call that waits for it fails.

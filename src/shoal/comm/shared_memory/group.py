@@ -9,6 +9,7 @@ Not safe: calls from several threads at once. A death between two members' write
 them after a `MemberError`.
 """
 
+import json
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -18,20 +19,19 @@ import torch
 from torch import Tensor
 
 from shoal.comm.group import ANYONE, Group, Work
-from shoal.comm.liveness import stacks
-from shoal.comm.liveness.judge import check_busy, limit_of
-from shoal.comm.rendezvous.meet import meet
-from shoal.comm.rendezvous.tagged_store import tagged
-from shoal.comm.shared_memory.arena import PAGE, Address, Arena, round_up
-from shoal.comm.shared_memory.board import ArenaLayout, Board
-from shoal.comm.shared_memory.fences import find_fence
+from shoal.comm.liveness.judge import BROKEN_FOR_S, Facts, verdict
+from shoal.comm.liveness.limits import check_busy, limit_of
+from shoal.comm.liveness.watch import ProcessWatch, answer_stack_requests
+from shoal.comm.rendezvous.meet import Card, meet
+from shoal.comm.rendezvous.store import stored
+from shoal.comm.rendezvous.tagged_store import TaggedStore, tagged
+from shoal.comm.shared_memory.arena import PAGE, Address, Arena, ArenaLayout, Board, find_fence, round_up
+from shoal.comm.shared_memory.direct import Regions
 from shoal.comm.shared_memory.mail import Mail, PendingMessage
 from shoal.comm.shared_memory.progress import Pending, ProgressEngine, Roster
-from shoal.comm.shared_memory.regions import Regions
 from shoal.comm.shared_memory.rounds import Rounds
-from shoal.comm.shared_memory.sharing import share_arena
 from shoal.comm.signature import Signature, check_open
-from shoal.errors import JoinError
+from shoal.errors import JoinError, JoinTimeoutError, MemberError
 
 
 def shared_memory_works_here() -> bool:
@@ -68,7 +68,7 @@ class SharedMemoryGroup(Group):
         self._mail = Mail(progress, arena, self._roster)
         self._larger: SharedMemoryGroup | None = None
         self._smaller: set[SharedMemoryGroup] = set()
-        boards[rank].begin(stacks.listen())
+        boards[rank].begin(answer_stack_requests())
 
     @classmethod
     def join(
@@ -173,7 +173,6 @@ class SharedMemoryGroup(Group):
 
     def allocate(self, numel: int, dtype: torch.dtype, device: torch.device) -> Tensor:
         """Memory that all members see and reduce in place. It lives as long as the group."""
-        del device
         stride = round_up(max(1, numel * dtype.itemsize), PAGE)
         arena = Arena.create(self.size * stride) if self.rank == 0 else None
         memory = self._regions.add(self._open_everywhere(arena, 0), stride)
@@ -226,3 +225,43 @@ class SharedMemoryGroup(Group):
         self._regions.clear()
         if not self._progress.rosters:
             self._progress.close()
+
+
+def share_arena(store: TaggedStore, rank: int, cards: Sequence[Card], timeout_s: float) -> Arena:
+    """The arena of a new group: rank 0 makes it and publishes its address, the others open it."""
+    if rank == 0:
+        arena = Arena.create(ArenaLayout(len(cards)).num_bytes)
+        store.set("arena", json.dumps(arena.address))
+        return arena
+    watch, pid = ProcessWatch(), cards[0].pid
+    watch.add([pid])
+    facts = Facts(0, "sharing the group's memory", 0.0, pid=pid)
+    deadline = time.monotonic() + timeout_s
+    try:
+        while (address := store.read("arena", 0)) is None:
+            error = verdict(facts._replace(dead=watch.dead(pid), stopped_s=watch.stopped_s(pid)), timeout_s)
+            if error is not None:
+                raise error
+            if time.monotonic() > deadline:
+                raise JoinTimeoutError(f"rank 0 has not shared the group's memory within {timeout_s:g} s")
+            time.sleep(0.005)
+        return Arena.open(Address(*stored(address, int, int, int, int)))
+    except MemberError:
+        raise
+    except (RuntimeError, JoinError) as error:
+        # The store may end with rank 0, and its memory does.
+        if _dies_soon(watch, pid):
+            raise verdict(facts._replace(dead=True), timeout_s) or error from error
+        raise
+    finally:
+        watch.close()
+
+
+def _dies_soon(watch: ProcessWatch, pid: int) -> bool:
+    """Whether a process ends within a moment: its connections break a little before that."""
+    deadline = time.monotonic() + BROKEN_FOR_S
+    while not watch.dead(pid):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True

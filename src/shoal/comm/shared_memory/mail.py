@@ -13,9 +13,7 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
-from shoal.comm.shared_memory.arena import Arena
-from shoal.comm.shared_memory.board import BOX_BYTES, LINE, NUM_BOXES, ArenaLayout
-from shoal.comm.shared_memory.fences import find_fence
+from shoal.comm.shared_memory.arena import BOX_BYTES, LINE, NUM_BOXES, Arena, ArenaLayout, find_fence
 from shoal.comm.shared_memory.progress import Pending, ProgressEngine, Roster
 from shoal.comm.signature import Signature, decode, encode, message_mismatch
 
@@ -28,11 +26,11 @@ class PendingMessage(Pending):
     source: int
 
 
-class Message(NamedTuple):
+class _Message(NamedTuple):
     """One message on one side. `data` are the bytes of `tensor`, or of a copy where it is strided."""
 
     @classmethod
-    def of(cls, call: Signature, tensor: Tensor, pending: PendingMessage) -> "Message":
+    def of(cls, call: Signature, tensor: Tensor, pending: PendingMessage) -> "_Message":
         """The message that fills `tensor`, or that it fills."""
         flat = tensor.contiguous()
         data = flat.view(-1).view(torch.uint8) if flat.numel() else torch.empty(0, dtype=torch.uint8)
@@ -45,7 +43,7 @@ class Message(NamedTuple):
 
 
 @final
-class Mailbox:
+class _Mailbox:
     """All messages from this member to another (`outgoing`), or from the other to this one."""
 
     any_will_do = all_meet = False
@@ -67,7 +65,7 @@ class Mailbox:
         self._fence = find_fence() or (lambda: None)
         home = roster.homes[roster.rank]
         self._alive_words, self._my_alive = home.words, home.alive
-        self._queue: deque[Message] = deque()
+        self._queue: deque[_Message] = deque()
         self._moved_bytes = 0
         """How much of the first message has moved."""
         self._chunks = 0
@@ -78,11 +76,11 @@ class Mailbox:
         if self._progress.error is not None:
             raise self._progress.error
         pending = PendingMessage(self._progress, self)
-        self.put(Message.of(call, tensor, pending))
+        self.put(_Message.of(call, tensor, pending))
         self._progress.advance()
         return pending
 
-    def put(self, message: Message) -> None:
+    def put(self, message: _Message) -> None:
         """Queue a message."""
         message.pending.source, message.pending.channel = self._sender, self
         self._queue.append(message)
@@ -94,7 +92,6 @@ class Mailbox:
         return not self._queue and self._words[self._sent] > self._chunks
 
     def advance(self) -> bool:
-        """Move all chunks for which there is room, or that have come."""
         moved = False
         while self._queue and self.ready():
             self._send_chunk() if self._outgoing else self._take_chunk()
@@ -103,7 +100,6 @@ class Mailbox:
         return moved
 
     def ready(self) -> bool:
-        """Whether a chunk can be sent, or has come."""
         if self._outgoing:
             return self._chunks - self._words[self._taken] < NUM_BOXES
         return self._words[self._sent] > self._chunks
@@ -148,17 +144,15 @@ class Mailbox:
                 self._progress.remove(self)
 
     def missing(self) -> list[int]:
-        """The other side, unless this side can move."""
         return [] if not self._queue or self.ready() else [self._peer]
 
     def label(self) -> str:
-        """What the other side has yet to do."""
         name = self.roster.world_ranks[self.roster.rank]
         return f"recv from rank {name}" if self._outgoing else f"send to rank {name}"
 
 
 @final
-class FromAnyone:
+class _FromAnyone:
     """Receives from anyone: gives each `recv` to the mailbox in which a message arrives first."""
 
     any_will_do, all_meet = True, False
@@ -166,7 +160,7 @@ class FromAnyone:
     def __init__(self, progress: ProgressEngine, mail: "Mail") -> None:
         self.roster = mail.roster
         self._progress, self._mail = progress, mail
-        self._queue: deque[Message] = deque()
+        self._queue: deque[_Message] = deque()
         self._next = 0
         """Where to look first: past the last sender, so that none waits for ever."""
 
@@ -175,18 +169,16 @@ class FromAnyone:
         if self._progress.error is not None:
             raise self._progress.error
         pending = PendingMessage(self._progress, self)
-        self._queue.append(Message.of(call, tensor, pending))
+        self._queue.append(_Message.of(call, tensor, pending))
         if len(self._queue) == 1:
             self._progress.add(self)
         self._progress.advance()
         return pending
 
     def ready(self) -> bool:
-        """Whether a message has come."""
         return any(self._mail.incoming(rank).has_unclaimed() for rank in self.missing())
 
     def advance(self) -> bool:
-        """Give the first `recv` to a mailbox with a message."""
         size = len(self.roster.boards)
         for sender in ((self._next + step) % size for step in range(size)):
             if (
@@ -203,12 +195,10 @@ class FromAnyone:
         return False
 
     def missing(self) -> list[int]:
-        """All others that are not known to be dead."""
         roster = self.roster
         return [rank for rank in range(len(roster.boards)) if rank not in (roster.rank, *roster.dead)]
 
     def label(self) -> str:
-        """What any of the others has yet to do."""
         return f"send to rank {self.roster.world_ranks[self.roster.rank]}"
 
 
@@ -218,20 +208,20 @@ class Mail:
 
     def __init__(self, progress: ProgressEngine, arena: Arena, roster: Roster) -> None:
         self.roster = roster
-        self.from_anyone = FromAnyone(progress, self)
+        self.from_anyone = _FromAnyone(progress, self)
         self._progress = progress
-        self._make = partial(Mailbox, progress, arena, roster)
-        self._boxes: dict[tuple[int, bool], Mailbox] = {}
+        self._make = partial(_Mailbox, progress, arena, roster)
+        self._boxes: dict[tuple[int, bool], _Mailbox] = {}
 
-    def outgoing(self, to: int) -> Mailbox:
+    def outgoing(self, to: int) -> _Mailbox:
         """The mailbox of messages to a member."""
         return self._box(to, True)
 
-    def incoming(self, sender: int) -> Mailbox:
+    def incoming(self, sender: int) -> _Mailbox:
         """The mailbox of messages from a member."""
         return self._box(sender, False)
 
-    def _box(self, peer: int, outgoing: bool) -> Mailbox:
+    def _box(self, peer: int, outgoing: bool) -> _Mailbox:
         if (peer, outgoing) not in self._boxes:
             self._boxes[peer, outgoing] = self._make(peer, outgoing)
         return self._boxes[peer, outgoing]

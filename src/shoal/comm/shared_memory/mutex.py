@@ -11,7 +11,7 @@ from typing import final
 import torch
 
 from shoal.comm.group import Group
-from shoal.comm.liveness.patience import LOOK_EVERY_S
+from shoal.comm.liveness.limits import LOOK_EVERY_S
 from shoal.errors import JoinError
 
 YIELD_S = 0.0005

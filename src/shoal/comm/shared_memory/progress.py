@@ -13,12 +13,10 @@ import time
 from collections.abc import Sequence
 from typing import Protocol, final
 
-from shoal.comm.liveness import stacks
-from shoal.comm.liveness.at_exit import at_exit
-from shoal.comm.liveness.judge import PAUSED_S, Facts, Judge, cause_of, speaks, to_blame
-from shoal.comm.liveness.patience import Patience
-from shoal.comm.liveness.watch import ProcessWatch
-from shoal.comm.shared_memory.board import Board
+from shoal.comm.liveness.judge import Facts, Judge, cause_of, speaks, to_blame
+from shoal.comm.liveness.limits import PAUSED_S, Patience
+from shoal.comm.liveness.watch import ProcessWatch, at_exit, stack_of
+from shoal.comm.shared_memory.arena import Board
 from shoal.errors import GroupError, MemberError
 
 NUM_SPINS, NUM_SPINS_CROWDED = 60, 8
@@ -214,7 +212,7 @@ class ProgressEngine:
                 next_look = now + LOOK_AFTER_S
                 if closely:
                     next_close_look = now + LOOK_CLOSELY_EVERY_S
-        # Progress: until this member waits again, it does not count as waiting for the one that has come.
+        # Progress: until this member waits again, it does not count as waiting for the member that has come.
         roster = work.channel.roster
         roster.homes[roster.rank].keep_alive(time.monotonic_ns())
 
@@ -288,5 +286,5 @@ class ProgressEngine:
             # A member that has not even begun has been silent since this one began to wait.
             silent_s=(time.monotonic_ns() - progress_ns) / 1e9 if progress_ns else waited_s,
             starved_s=self.watch.starved_s(pid, progress_ns),
-            stack=lambda: stacks.ask(pid, home.stack_descriptor),
+            stack=lambda: stack_of(pid, home.stack_descriptor),
         )

@@ -2,7 +2,7 @@
 
 A member posts round t by filling slot t mod NUM_SLOTS and then setting its counter to t + 1. It may take round t once
 every counter has passed t. That one counter is the whole synchronisation. No member fills a slot that another still
-reads: a member posts at most AHEAD rounds before it has taken them, so one that has seen all members post round
+reads: a member posts at most AHEAD rounds before it has taken them, so a member that sees all others post round
 t − AHEAD knows that all have taken round t − 2 · AHEAD, whose slot is then free.
 
 A *small* collective is one round. A *large* one begins with a round that carries only headers. Where all tensors are in
@@ -12,27 +12,80 @@ not, the data goes through the slots block by block.
 
 import time
 from collections import deque
+from collections.abc import Sequence
 from typing import final
 
 from torch import Tensor
 
-from shoal.comm.flat import flat, write_back
+from shoal.comm.algorithms import flat, write_back
 from shoal.comm.group import Finished, Work
-from shoal.comm.shared_memory.arena import Arena
-from shoal.comm.shared_memory.board import NUM_SLOTS
-from shoal.comm.shared_memory.collective import Collective, Plan
-from shoal.comm.shared_memory.direct import Places, choose_direct
-from shoal.comm.shared_memory.fences import find_fence
-from shoal.comm.shared_memory.progress import ProgressEngine, Roster
-from shoal.comm.shared_memory.regions import ELSEWHERE, Regions
-from shoal.comm.shared_memory.slots import Slots
-from shoal.comm.signature import Signature, check_open, decode, mismatch
+from shoal.comm.shared_memory.arena import NUM_SLOTS, SLOT_BYTES, Arena, find_fence, no_fence
+from shoal.comm.shared_memory.direct import ELSEWHERE, Direct, Places, Regions, choose_direct
+from shoal.comm.shared_memory.progress import Channel, Pending, ProgressEngine, Roster
+from shoal.comm.shared_memory.staged import STAGED, Slots
+from shoal.comm.signature import FILLS_WHOLE, Signature, check_open, decode, encode, mismatch
 from shoal.errors import GroupError
 
+SMALL_BYTES = 256 * 1024
+"""Up to this many bytes in the slots of all members together a collective is one round."""
 AHEAD = NUM_SLOTS // 2
 MAX_PLANS = 4096
-
 _FINISHED = Finished()
+
+
+@final
+class _CallPlan:
+    """How a collective of one signature goes: worked out once, because a step repeats its calls."""
+
+    __slots__ = ("block", "call", "code", "fills_whole", "give", "numel", "small", "take")
+
+    def __init__(self, call: Signature, size: int) -> None:
+        way = STAGED[call.operation]
+        self.call, self.code, self.numel = call, encode(call), call.numel
+        self.give, self.take = way.give, way.take
+        self.fills_whole = call.operation in FILLS_WHOLE
+        width = call.dtype.itemsize * (size if way.rows else 1)
+        self.small = call.numel * width * size <= SMALL_BYTES
+        self.block = max(1, call.numel if self.small else SLOT_BYTES // width)
+        """Elements of the piece per round."""
+
+    def table(self, tensor: Tensor) -> Tensor:
+        """A flat whole as a table, one piece in each row."""
+        return tensor.view(-1, self.numel) if self.numel else tensor.view(1, 0)
+
+
+@final
+class _Collective(Pending):
+    """One collective: its flat tensors, and `target`, the strided tensor that gets the result of a copy."""
+
+    __slots__ = ("blocks", "direct", "num_rounds", "piece", "plan", "sequence", "target", "whole")
+
+    def __init__(
+        self,
+        progress: ProgressEngine,
+        channel: Channel,
+        plan: _CallPlan,
+        piece: Tensor,
+        whole: Tensor | None,
+        target: Tensor | None,
+        sequence: int,
+    ) -> None:
+        super().__init__(progress, channel)
+        self.plan, self.piece, self.whole = plan, piece, whole
+        self.target, self.sequence = target, sequence
+        self.direct: Direct | None = None
+        self.num_rounds = 1
+        """Of a large collective this is known, and set, once all headers have been seen."""
+        self.blocks: Sequence[tuple[Tensor, Tensor | None]] = ()
+        """What of the piece and of the whole goes through the slots in each round."""
+
+    def cut(self) -> None:
+        """Cut the tensors of a large collective into blocks, where they go through slots."""
+        plan, block = self.plan, self.plan.block
+        is_table = plan.call.operation == "all_to_all"
+        pieces = (plan.table(self.piece) if is_table else self.piece).split(block, dim=-1)
+        rows = [None] * len(pieces) if self.whole is None else plan.table(self.whole).split(block, dim=1)
+        self.blocks = list(zip(pieces, rows, strict=True))
 
 
 @final
@@ -49,8 +102,9 @@ class Rounds:
         self._slots = Slots(arena, self.rank, self.size)
         self._words = arena.words
         self._regions = regions
-        self._fence = find_fence()
-        self._plans: dict[Signature, Plan] = {}
+        fence = find_fence()
+        self._fence = None if fence is no_fence else fence
+        self._plans: dict[Signature, _CallPlan] = {}
         mine = roster.boards[self.rank]
         self._my_counter = mine.posted
         home = roster.homes[self.rank]
@@ -61,7 +115,7 @@ class Rounds:
             [(rank, board.header(slot)) for rank, board in enumerate(roster.boards) if board is not mine]
             for slot in range(NUM_SLOTS)
         ]
-        self._queue: deque[Collective] = deque()
+        self._queue: deque[_Collective] = deque()
         self._posting = 0
         """The place in the queue of the collective whose rounds are being posted."""
         self._posted_of_it = 0
@@ -97,7 +151,7 @@ class Rounds:
                 progress.fail(error)
                 raise
             return _FINISHED
-        item = Collective(progress, self, plan, row, rows, target, self.sequence)
+        item = _Collective(progress, self, plan, row, rows, target, self.sequence)
         self._queue.append(item)
         if len(self._queue) == 1:
             progress.add(self)
@@ -107,15 +161,15 @@ class Rounds:
             progress.advance()
         return item
 
-    def _make_plan(self, call: Signature) -> Plan:
+    def _make_plan(self, call: Signature) -> _CallPlan:
         if len(self._plans) >= MAX_PLANS:
             self._plans.clear()
-        plan = self._plans[call] = Plan(call, self.size)
+        plan = self._plans[call] = _CallPlan(call, self.size)
         return plan
 
     # Small collectives: one round.
 
-    def _post_small(self, plan: Plan, piece: Tensor, whole: Tensor | None) -> None:
+    def _post_small(self, plan: _CallPlan, piece: Tensor, whole: Tensor | None) -> None:
         slot, words = self._posted % NUM_SLOTS, self._words
         at = self._my_headers[slot]
         words[at] = plan.code
@@ -141,7 +195,7 @@ class Rounds:
         return True
 
     def _take_small(
-        self, plan: Plan, piece: Tensor, whole: Tensor | None, target: Tensor | None, sequence: int
+        self, plan: _CallPlan, piece: Tensor, whole: Tensor | None, target: Tensor | None, sequence: int
     ) -> None:
         slot = self._taken % NUM_SLOTS
         if self._fence is not None:
@@ -185,7 +239,7 @@ class Rounds:
             moved = True
         return moved
 
-    def _post_large(self, item: Collective, step: int) -> None:
+    def _post_large(self, item: _Collective, step: int) -> None:
         slot, words, plan = self._posted % NUM_SLOTS, self._words, item.plan
         if step == 0:
             at = self._my_headers[slot]
@@ -225,7 +279,7 @@ class Rounds:
         if not self._queue:
             self._progress.remove(self)
 
-    def _compare_headers(self, plan: Plan, sequence: int, slot: int) -> None:
+    def _compare_headers(self, plan: _CallPlan, sequence: int, slot: int) -> None:
         words, code, numel = self._words, plan.code, plan.numel
         for _, at in self._headers[slot]:
             if words[at] != code or words[at + 1] != numel:
@@ -234,7 +288,7 @@ class Rounds:
                 calls[self.rank] = plan.call
                 raise mismatch(sequence, {names[rank]: call for rank, call in calls.items()})
 
-    def _choose_way(self, item: Collective, slot: int) -> None:
+    def _choose_way(self, item: _Collective, slot: int) -> None:
         """After the headers: work in all members' memory if all tensors allow it, else go block by block."""
         pieces, wholes = [0] * self.size, [0] * self.size
         for rank, at in [*self._headers[slot], (self.rank, self._my_headers[slot])]:

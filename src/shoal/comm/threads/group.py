@@ -13,8 +13,8 @@ from torch import Tensor
 
 from shoal.comm.assigned_group import Assignment, assigned
 from shoal.comm.group import Finished, Group, Work
-from shoal.comm.liveness.judge import Judge, LastWords, limit_of
-from shoal.comm.liveness.patience import Patience
+from shoal.comm.liveness.judge import Judge, LastWords
+from shoal.comm.liveness.limits import Patience, check_busy, limit_of
 from shoal.comm.signature import Signature, check_open
 from shoal.comm.threads.meetings import Meeting, ThreadMember, World
 
@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 
 
 @final
-class ThreadWork:
+class _ThreadWork:
     """A meeting, as one member waits for it."""
 
     def __init__(self, world: World, rank: int, meeting: Meeting) -> None:
@@ -30,11 +30,9 @@ class ThreadWork:
         self._patience = Patience()
 
     def wait(self) -> None:
-        """Wait until the collective has been carried out, or the message has come."""
         self._world.wait(self._meeting, self._rank)
 
     def done(self) -> bool:
-        """Whether `wait` would return at once."""
         if not self._meeting.over:
             waited_s = self._patience.to_look()
             if waited_s is not None:
@@ -43,7 +41,6 @@ class ThreadWork:
 
     @property
     def source(self) -> int:
-        """The rank that sent the message."""
         return self._meeting.source
 
 
@@ -66,7 +63,7 @@ class ThreadGroup(Group):
 
     def __init__(self, world: World, rank: int) -> None:
         self.rank, self.size = rank, len(world.members)
-        self._world = world
+        self._world, self._member = world, world.members[rank]
         self._sequence = 0
 
     @classmethod
@@ -76,15 +73,16 @@ class ThreadGroup(Group):
         return [cls(world, rank) for rank in range(size)]
 
     def _begin(self, operation: str) -> None:
-        check_open(operation, self.closed)
-        self.beat()
+        if self.rank in self._world.left:
+            check_open(operation, True)
+        self._member.beat()
 
     def issue(self, call: Signature, piece: Tensor, whole: Tensor | None = None) -> Work:
         """Bring the tensors to the next collective; the last to come carries it out."""
         self._begin(call.operation)
         self._sequence += 1
         meeting = self._world.arrive(self._sequence, self.rank, call, whole, piece)
-        return ThreadWork(self._world, self.rank, meeting)
+        return _ThreadWork(self._world, self.rank, meeting)
 
     def issue_send(self, call: Signature, tensor: Tensor, to: int) -> Work:
         """Send to one member: the tensor is copied at once."""
@@ -92,10 +90,10 @@ class ThreadGroup(Group):
         self._world.post(self.rank, to, call, tensor)
         return Finished()
 
-    def issue_recv(self, call: Signature, tensor: Tensor, sender: int) -> ThreadWork:
+    def issue_recv(self, call: Signature, tensor: Tensor, sender: int) -> _ThreadWork:
         """Receive a message."""
         self._begin("recv")
-        return ThreadWork(self._world, self.rank, self._world.ask(sender, self.rank, call, tensor))
+        return _ThreadWork(self._world, self.rank, self._world.ask(sender, self.rank, call, tensor))
 
     def split_off(self, ranks: tuple[int, ...]) -> "ThreadGroup":
         """Make the smaller group of these ranks."""
@@ -121,7 +119,8 @@ class ThreadGroup(Group):
 
     def beat(self, busy_s: float = 0.0) -> None:
         """Report progress outside of calls, or work that may take `busy_s`."""
-        self._world.members[self.rank].beat(busy_s)
+        check_busy(busy_s)
+        self._member.beat(busy_s)
 
     def check_members(self, label: str, waited_s: float) -> None:
         """Raise when a member will not come."""
@@ -129,9 +128,8 @@ class ThreadGroup(Group):
 
     def fail(self, error: BaseException) -> None:
         """Report to all members, in every group of this thread, that it ends with an error."""
-        member = self._world.members[self.rank]
         with self._world.changed:
-            member.last_words = member.last_words or LastWords.of(error, member.rank)
+            self._member.last_words = self._member.last_words or LastWords.of(error, self._member.rank)
             self._world.changed.notify_all()
 
     @property
@@ -141,7 +139,7 @@ class ThreadGroup(Group):
 
     def close(self) -> None:
         """Leave this group and all groups split off from it."""
-        self._world.leave(self._world.members[self.rank])
+        self._world.leave(self._member)
 
 
 def run_threads(

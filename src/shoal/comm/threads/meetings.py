@@ -4,24 +4,46 @@ The n-th collective of a group is a `Meeting`. Every member leaves its tensors t
 collective out for all, on the tensors themselves: nothing moves twice, and nothing can come in the wrong order.
 """
 
+import gc
+import sys
 import threading
 import time
 import traceback
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from shoal.comm.group import ANYONE
-from shoal.comm.liveness.judge import Facts, Judge, LastWords, cause_of, check_busy, still_waits, to_blame
+from shoal.comm.liveness.judge import Facts, Judge, LastWords, cause_of, still_waits, to_blame
 from shoal.comm.reduction import Op, tree_reduce
 from shoal.comm.signature import Signature, message_mismatch, mismatch
-from shoal.comm.threads.frames import frames_of
 
 LOOK_EVERY_S = 0.05
+
+
+def frames_of(thread: int | None) -> list[FrameType]:
+    """The frames of a thread, the innermost first; none if it has ended.
+
+    Garbage is not collected meanwhile. In Python 3.11 a collection may begin while an object is made for a frame, and
+    let the thread leave that frame: then the object points to memory that is used otherwise, and the process crashes.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        frame = sys._current_frames().get(thread or 0)  # pyright: ignore[reportPrivateUsage]
+        frames: list[FrameType] = []
+        while frame is not None:
+            frames.append(frame)
+            frame = frame.f_back
+        return frames
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 @dataclass(eq=False)
@@ -49,7 +71,6 @@ class ThreadMember:
 
     def beat(self, busy_s: float = 0.0) -> None:
         """Note that the thread makes progress, or will have made some after `busy_s`."""
-        check_busy(busy_s)
         self.alive_ns = time.monotonic_ns() + int(1e9 * busy_s)
         if self.thread is None:
             self.thread = threading.get_ident()
@@ -59,7 +80,6 @@ class ThreadMember:
 
 
 def _all_reduce(call: Signature, wholes: list[Tensor | None], pieces: list[Tensor]) -> None:
-    del wholes
     result = torch.empty(call.numel, dtype=call.dtype, device=pieces[0].device)
     tree_reduce(call.op or Op.SUM, [buffer.reshape(-1) for buffer in pieces], out=result)
     for buffer in pieces if call.root is None else [pieces[call.root]]:
@@ -88,7 +108,6 @@ def _all_to_all(call: Signature, wholes: list[Tensor | None], pieces: list[Tenso
 
 
 def _broadcast(call: Signature, wholes: list[Tensor | None], pieces: list[Tensor]) -> None:
-    del wholes
     source = pieces[call.root or 0].reshape(-1)
     for rank, buffer in enumerate(pieces):
         if rank != call.root:
@@ -141,7 +160,7 @@ class Meeting:
         return [rank for rank in self.needs if rank not in self.calls]
 
 
-class Sent(NamedTuple):
+class _Sent(NamedTuple):
     """A message that no member has asked for yet."""
 
     sender: int
@@ -149,7 +168,7 @@ class Sent(NamedTuple):
     tensor: Tensor
 
 
-class Asked(NamedTuple):
+class _Asked(NamedTuple):
     """A `recv` whose message has not come yet; `sender` may be ANYONE."""
 
     sender: int
@@ -166,8 +185,8 @@ class World:
         self.judge = judge
         self.changed = threading.Condition()
         self.meetings: dict[int, Meeting] = {}
-        self.sent: dict[int, list[Sent]] = defaultdict(list)
-        self.asked: dict[int, list[Asked]] = defaultdict(list)
+        self.sent: dict[int, list[_Sent]] = defaultdict(list)
+        self.asked: dict[int, list[_Asked]] = defaultdict(list)
         """Both by the receiver's rank, in the order in which they came."""
         self.children: dict[tuple[int, tuple[int, ...]], World] = {}
         self.shown: dict[int, dict[int, Tensor]] = {}
@@ -184,7 +203,7 @@ class World:
             meeting.calls[rank] = call
             meeting.wholes[rank] = whole
             meeting.pieces[rank] = piece
-            last = not meeting.missing()
+            last = len(meeting.calls) == len(self.members)
             if last:
                 del self.meetings[sequence]
         if last:
@@ -211,15 +230,15 @@ class World:
                 for ask in asked:
                     if ask.sender == wanted:
                         asked.remove(ask)
-                        self._deliver(receiver, Sent(sender, call, tensor), ask)
+                        self._deliver(receiver, _Sent(sender, call, tensor), ask)
                         return
-            self.sent[receiver].append(Sent(sender, call, tensor.clone()))
+            self.sent[receiver].append(_Sent(sender, call, tensor.clone()))
 
     def ask(self, sender: int, receiver: int, call: Signature, tensor: Tensor) -> Meeting:
         """Take a message that has come, or note where it is to go."""
         needs = tuple(other for other in range(len(self.members)) if sender in (other, ANYONE))
         label = f"send to rank {self.members[receiver].rank}"
-        ask = Asked(sender, call, tensor, Meeting(label, needs, any_will_do=sender == ANYONE))
+        ask = _Asked(sender, call, tensor, Meeting(label, needs, any_will_do=sender == ANYONE))
         with self.changed:
             for message in self.sent[receiver]:
                 if sender in (message.sender, ANYONE):
@@ -230,7 +249,7 @@ class World:
                 self.asked[receiver].append(ask)
         return ask.meeting
 
-    def _deliver(self, receiver: int, message: Sent, ask: Asked) -> None:
+    def _deliver(self, receiver: int, message: _Sent, ask: _Asked) -> None:
         if message.call != ask.call:
             names = self.members[message.sender].rank, self.members[receiver].rank
             ask.meeting.error = message_mismatch(*names, message.call, ask.call)

@@ -13,7 +13,7 @@ from typing import Any
 
 from shoal.comm.assigned_group import Assignment, assigned
 from shoal.comm.group import BUSY_S, Group
-from shoal.comm.liveness.judge import VARIABLE
+from shoal.comm.liveness.limits import VARIABLE
 from shoal.config.custom import no_exit
 from shoal.config.schema import RunConfig
 from shoal.config.write import from_plain

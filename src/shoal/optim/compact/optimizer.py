@@ -10,9 +10,15 @@ import torch
 from torch import Tensor
 
 from shoal.errors import ConfigError
-from shoal.optim.compact.dynamic_code import BLOCK, SIGNED, UNSIGNED, DynamicCode
-from shoal.optim.compact.rounding import round_stochastically, rounding_key
-from shoal.optim.compact.scratch import Scratch
+from shoal.optim.compact.formats import (
+    BLOCK,
+    SIGNED,
+    UNSIGNED,
+    DynamicCode,
+    Scratch,
+    round_stochastically,
+    rounding_key,
+)
 from shoal.optim.elementwise import Elementwise, Group
 
 SMALL = 4096
@@ -48,7 +54,7 @@ class Compact(torch.optim.Optimizer):
 
     For each parameter with a gradient, chunk by chunk. Phase 1, decode: state in 8 bits and parameters in bfloat16
     become float32. Phase 2, update: the rule's own step, readable or fast. Phase 3, encode: state to the nearest code
-    (`dynamic_code.py`), parameters by stochastic rounding (`rounding.py`).
+    and parameters by stochastic rounding (both in `formats.py`).
 
     State of large parameters takes 1 + 4/256 bytes per number instead of 4; small ones (`SMALL`) have float32. What
     decides about an element (its block, its random numbers, whether its parameter is small) follows from its place in

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from shoal.comm.group import Group
-from shoal.optim.chunks import is_dense
+from shoal.optim.rows import is_dense
 from shoal.strategies.buckets.bucket import Bucket, Region
 
 MIB = 2**20

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from shoal.comm.group import Group, Work
-from shoal.comm.threads.frames import frames_of
 from shoal.comm.threads.group import ThreadGroup
+from shoal.comm.threads.meetings import frames_of
 from shoal.config.sections.compression import CompressedConfig
 from shoal.config.sections.exchange import ExchangeConfig, RobustConfig, StagesConfig
 from shoal.errors import ConfigError, MemberError

@@ -7,8 +7,7 @@ import torch.distributed as dist
 from torch import nn
 
 from shoal.comm.group import Group
-from shoal.comm.join import join
-from shoal.comm.over_torch.from_torch import group_beside
+from shoal.comm.join import group_beside, join
 from shoal.comm.threads.group import ThreadGroup
 from shoal.errors import ArgumentError, ConfigError
 

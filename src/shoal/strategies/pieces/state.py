@@ -1,5 +1,6 @@
 """A model's and an optimizer's state as pieces, and back."""
 
+import inspect
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
@@ -8,7 +9,6 @@ from torch import Tensor, nn
 
 from shoal.errors import CheckpointError
 from shoal.optim.compact.optimizer import Compact
-from shoal.optim.uncompiled import uncompiled
 from shoal.strategies.pieces.piece import Piece, Place
 
 PlaceOf = Callable[[str], Place]
@@ -96,7 +96,7 @@ def load_optimizer(
             state[index] = found
     # The optimizer's own method puts each tensor on the device and in the precision that it needs.
     own = type(optimizer)
-    load, read = uncompiled(own.load_state_dict), uncompiled(own.state_dict)
+    load, read = inspect.unwrap(own.load_state_dict), inspect.unwrap(own.state_dict)
     load(optimizer, {"state": state, "param_groups": read(optimizer)["param_groups"]})
 
 

@@ -21,7 +21,7 @@ from shoal.comm.agree import share_text
 from shoal.comm.alone import alone
 from shoal.comm.blocking import BlockingThread
 from shoal.comm.group import BUSY_S
-from shoal.comm.liveness.patience import LOOK_EVERY_S
+from shoal.comm.liveness.limits import LOOK_EVERY_S
 from shoal.comm.rendezvous.store import connect, listen, serve
 from shoal.data.dataset import Batch
 from shoal.errors import MemberError, ShoalError

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from shoal.errors import ConfigError
 from shoal.optim.elementwise import Elementwise
-from shoal.optim.state_kinds import state_kinds
+from shoal.optim.over import state_kinds
 from shoal.strategies.pieces.state import PlaceOf, load_optimizer
 from shoal.strategies.update import MakeKeeper, MakeOptimizer, updates_alone
 

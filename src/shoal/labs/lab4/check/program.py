@@ -18,7 +18,7 @@ from typing import Any, get_args
 import torch
 from torch.distributed import rpc
 
-from shoal.comm.threads.frames import frames_of
+from shoal.comm.threads.meetings import frames_of
 from shoal.labs.check.failures import failures
 from shoal.labs.check.fault import Fault, fault
 from shoal.labs.check.nodes import Node, run_nodes

@@ -1,6 +1,6 @@
 """The sections of the report that are particular to the lab."""
 
-from shoal.codecs.top_k import TopK
+from shoal.codecs.sparse import TopK
 from shoal.labs.optimise.compression.figures import MOST_GAIN, label_of
 from shoal.labs.optimise.compression.measure import AGREEMENT_BYTES, Measurements
 from shoal.labs.optimise.compression.plan import BATCH_SIZE, CODECS, FEEDBACK, LINKS, NONE, SPARSE_RATIO

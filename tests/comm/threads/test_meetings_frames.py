@@ -5,7 +5,7 @@ import sys
 
 PROGRAM = """
 import gc, threading, time
-from shoal.comm.threads.frames import frames_of
+from shoal.comm.threads.meetings import frames_of
 
 class Cycle:
     def __init__(self):

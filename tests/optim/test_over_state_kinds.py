@@ -3,7 +3,7 @@
 import torch
 
 from shoal import optim
-from shoal.optim.state_kinds import state_bytes, state_kinds
+from shoal.optim.over import state_bytes, state_kinds
 
 
 def test_state_of_every_kind_of_optimizer():

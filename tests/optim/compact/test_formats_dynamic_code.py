@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from shoal.optim.compact.dynamic_code import BLOCK, SIGNED, UNSIGNED
+from shoal.optim.compact.formats import BLOCK, SIGNED, UNSIGNED
 
 CODES = pytest.mark.parametrize("code", [SIGNED, UNSIGNED], ids=["signed", "unsigned"])
 

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from shoal.optim import Adam
-from shoal.optim.chunks import BYTES_PER_THREAD, chunks, is_dense
+from shoal.optim.rows import BYTES_PER_THREAD, chunks, is_dense
 
 
 def too_large_for_one_chunk() -> int:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.comm.links.wire import Wire
+from shoal.comm.links.courier import Wire
 from shoal.config.conditions import Link
 
 

@@ -5,11 +5,9 @@ import math
 import pytest
 import torch
 
-from shoal.codecs.blocks import add_blocks, encode_blocks
-from shoal.codecs.chunks import CHUNK
 from shoal.codecs.codec import Form
-from shoal.codecs.rounding import largest_level
-from shoal.codecs.terngrad import TernGrad
+from shoal.codecs.quantised import TernGrad
+from shoal.codecs.rounding import CHUNK, add_blocks, encode_blocks, largest_level
 
 NUMEL = 2 * CHUNK + 300
 

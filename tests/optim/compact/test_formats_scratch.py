@@ -2,7 +2,7 @@
 
 import torch
 
-from shoal.optim.compact.scratch import Scratch
+from shoal.optim.compact.formats import Scratch
 
 
 def test_a_name_has_one_memory_that_grows():

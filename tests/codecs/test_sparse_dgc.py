@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from shoal.codecs.dgc import Dgc
-from shoal.codecs.top_k import TopK
+from shoal.codecs.sparse import Dgc, TopK
 
 
 def steps(codec, gradients):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from shoal.codecs.largest import SMALL, count, largest, sampled_threshold
+from shoal.codecs.sparse import SMALL, count, largest, sampled_threshold
 
 
 @pytest.mark.parametrize("ratio", [0.001, 0.01, 0.1, 0.5, 1.0])

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from shoal.optim.compact.rounding import SEGMENT, random_bits, round_stochastically, rounding_key
+from shoal.optim.compact.formats import SEGMENT, random_bits, round_stochastically, rounding_key
 
 MANY = 2**16
 

@@ -5,7 +5,7 @@ import weakref
 import torch
 
 from shoal.optim import Adam
-from shoal.optim.flat import Joins, alike, joined, zeros_beside
+from shoal.optim.rows import Joins, alike, joined, zeros_beside
 
 
 def test_neighbours_are_joined_whatever_their_order() -> None:
