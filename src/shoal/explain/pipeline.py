@@ -4,9 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shoal.errors import ConfigError, unknown
-from shoal.strategies.pipeline.formulas import FORMULAS, Formula, bubble
 from shoal.strategies.pipeline.schedule import Schedule
-from shoal.strategies.pipeline.schedules import SCHEDULES, build, with_weights_once
+from shoal.strategies.pipeline.schedules import (
+    FORMULAS,
+    SCHEDULES,
+    ScheduleFormula,
+    bubble,
+    build,
+    with_weights_once,
+)
 from shoal.strategies.pipeline.timing import Timeline, timeline
 from shoal.strategies.pipeline.validate import validate
 
@@ -20,7 +26,7 @@ class ScheduleExplanation:
     schedule: Schedule
     summary: str
     timeline: Timeline
-    formula: Formula | None
+    formula: ScheduleFormula | None
     """None with weight gradients once per step: there is no published one."""
 
     @property

@@ -3,8 +3,7 @@
 from torch import nn
 
 from shoal.errors import ConfigError
-from shoal.strategies.layout.sequence import NamedLayer
-from shoal.strategies.pipeline.cut import cut_by_name, cut_by_size
+from shoal.strategies.pipeline.cut import NamedLayer, cut_by_name, cut_by_size
 
 
 def stage_ranks(size: int) -> list[int]:
