@@ -37,7 +37,7 @@ from shoal.comm.alone import alone
 from shoal.config.sections.compression import CompressedConfig
 from shoal.strategies.buckets.bucket import Bucket, Region
 from shoal.strategies.exchange.compressed import Compressed
-from shoal.strategies.exchange.training_clock import TrainingClock
+from shoal.strategies.exchange.exchange import TrainingClock
 
 SHAPES = [(2048, 784), (2048,), (2048, 2048), (2048,), (10, 2048), (10,)]
 CASES = {

@@ -25,8 +25,7 @@ from shoal.events.spans import HostClock, SpanRecorder
 from shoal.models import build_loss
 from shoal.strategies.ddp.ddp import Ddp
 from shoal.strategies.dp import Dp
-from shoal.strategies.exchange.linear import AllReduce
-from shoal.strategies.exchange.training_clock import TrainingClock
+from shoal.strategies.exchange.exchange import AllReduce, TrainingClock
 from shoal.strategies.gradient_engine import build_engine
 from shoal.strategies.guard import Guard
 from shoal.strategies.layout.whole import Whole

@@ -22,7 +22,7 @@ from shoal.config.sections.compression import CompressedConfig
 from shoal.config.sections.sync import NaiveConfig
 from shoal.strategies.ddp.ddp import Ddp
 from shoal.strategies.exchange.compressed import Compressed
-from shoal.strategies.exchange.training_clock import TrainingClock
+from shoal.strategies.exchange.exchange import TrainingClock
 from shoal.strategies.naive import Naive
 
 pytestmark = pytest.mark.filterwarnings(

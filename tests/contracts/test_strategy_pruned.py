@@ -21,8 +21,8 @@ from shoal.config.sections.prune import MagnitudeConfig, MovementConfig
 from shoal.config.sections.sync import NaiveConfig
 from shoal.prune.masks import WeightMasks
 from shoal.strategies.ddp.ddp import Ddp
+from shoal.strategies.exchange.exchange import AllReduce
 from shoal.strategies.exchange.kept import KeptOnly
-from shoal.strategies.exchange.linear import AllReduce
 from shoal.strategies.naive import Naive
 from shoal.strategies.update import Update
 

@@ -11,7 +11,7 @@ from shoal.memory.measure import measure
 from shoal.memory.table import as_table, fullest
 from shoal.strategies.buckets.bucket import Bucket
 from shoal.strategies.exchange.build import build_exchange
-from shoal.strategies.exchange.training_clock import TrainingClock
+from shoal.strategies.exchange.exchange import TrainingClock
 
 PARAMS = dict(nn.Sequential(nn.Linear(64, 32), nn.Linear(32, 10)).named_parameters())
 NUM_BYTES = sum(param.nbytes for param in PARAMS.values())

@@ -20,11 +20,8 @@ from shoal.events.spans import HostClock, SpanRecorder
 from shoal.models import build_loss
 from shoal.strategies.conditions import FACTORS, under_conditions
 from shoal.strategies.ddp.ddp import Ddp
-from shoal.strategies.exchange.exchange import Exchange
-from shoal.strategies.exchange.linear import AllReduce
-from shoal.strategies.exchange.robust import Robust
-from shoal.strategies.exchange.rules import ROBUST
-from shoal.strategies.exchange.training_clock import TrainingClock
+from shoal.strategies.exchange.exchange import AllReduce, Exchange, TrainingClock
+from shoal.strategies.exchange.rules import ROBUST, Robust
 from shoal.strategies.gradient_engine import GradientEngine, build_engine
 from shoal.strategies.guard import Guard
 from shoal.strategies.layout.whole import Whole

@@ -11,7 +11,7 @@ from shoal.config.sections.model import CrossEntropyConfig
 from shoal.data.dataset import Batch
 from shoal.events.spans import HostClock, SpanRecorder
 from shoal.strategies.conditions import delays, outdated, slowed, under_conditions
-from shoal.strategies.exchange.training_clock import TrainingClock
+from shoal.strategies.exchange.exchange import TrainingClock
 from shoal.strategies.gradient_engine import build_engine
 
 

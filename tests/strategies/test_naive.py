@@ -11,7 +11,7 @@ from shoal.config.sections.optimizer import AdamConfig, SgdConfig
 from shoal.config.sections.sync import NaiveConfig
 from shoal.data.dataset import Batch
 from shoal.errors import ConfigError, MismatchError
-from shoal.strategies.exchange.training_clock import TrainingClock
+from shoal.strategies.exchange.exchange import TrainingClock
 from shoal.strategies.naive import Naive
 from shoal.strategies.strategy import Share
 

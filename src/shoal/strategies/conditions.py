@@ -17,7 +17,7 @@ from shoal.config.conditions import Bottleneck, Fault, GradientFault
 from shoal.data.dataset import Batch
 from shoal.data.seeds import generator_for
 from shoal.events.spans import SpanRecorder
-from shoal.strategies.exchange.training_clock import TrainingClock
+from shoal.strategies.exchange.exchange import TrainingClock
 from shoal.strategies.gradient_engine import OnFinal
 from shoal.strategies.strategy import Gradients
 

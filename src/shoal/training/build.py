@@ -28,9 +28,8 @@ from shoal.prune.masks import WeightMasks
 from shoal.strategies.ddp.ddp import Ddp
 from shoal.strategies.dp import Dp
 from shoal.strategies.exchange.build import build_exchange
-from shoal.strategies.exchange.exchange import Exchange
+from shoal.strategies.exchange.exchange import Exchange, TrainingClock
 from shoal.strategies.exchange.kept import KeptOnly
-from shoal.strategies.exchange.training_clock import TrainingClock
 from shoal.strategies.guard import Guard, exact_total
 from shoal.strategies.layout.layout import Layout
 from shoal.strategies.leaf_sums import total_of_rows

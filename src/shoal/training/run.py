@@ -15,8 +15,7 @@ from shoal.events.folder import RunFolder
 from shoal.events.spans import SpanRecorder
 from shoal.models.measures import Measure
 from shoal.prune.masks import WeightMasks
-from shoal.strategies.exchange.exchange import Exchange
-from shoal.strategies.exchange.training_clock import TrainingClock
+from shoal.strategies.exchange.exchange import Exchange, TrainingClock
 from shoal.strategies.strategy import Strategy
 from shoal.training.evaluation.best import BestEpoch
 from shoal.training.evaluation.evaluate import Metrics

@@ -8,7 +8,7 @@ from shoal.config.sections.compression import CompressedConfig
 from shoal.strategies.buckets.bucket import Bucket
 from shoal.strategies.exchange.auto import FIRST_STEPS, Auto
 from shoal.strategies.exchange.compressed import Compressed
-from shoal.strategies.exchange.training_clock import TrainingClock
+from shoal.strategies.exchange.exchange import TrainingClock
 
 STEPS = 5
 

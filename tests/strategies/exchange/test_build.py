@@ -9,9 +9,8 @@ from shoal.config.sections.exchange import AllReduceConfig, ByConfig, RobustConf
 from shoal.config.sections.values import Custom
 from shoal.errors import ConfigError
 from shoal.strategies.exchange.build import BUILDERS, build_exchange, check_exchange
-from shoal.strategies.exchange.linear import AllReduce, By
+from shoal.strategies.exchange.exchange import AllReduce, By, TrainingClock
 from shoal.strategies.exchange.rules import ROBUST
-from shoal.strategies.exchange.training_clock import TrainingClock
 
 
 def exchange_of(*flags):

@@ -11,7 +11,7 @@ from shoal.config.sections.compression import CompressedConfig
 from shoal.errors import ConfigError
 from shoal.strategies.buckets.bucket import Bucket, Region
 from shoal.strategies.exchange.compressed import Compressed
-from shoal.strategies.exchange.training_clock import TrainingClock
+from shoal.strategies.exchange.exchange import TrainingClock
 
 SHAPES = {"fc2.weight": (5, 8), "fc2.bias": (5,), "fc1.weight": (8, 9)}
 

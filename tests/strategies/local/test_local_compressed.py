@@ -11,7 +11,7 @@ from shoal.comm.traced import traced
 from shoal.config.sections.compression import CompressedConfig
 from shoal.config.sections.sync import LocalConfig
 from shoal.strategies.exchange.compressed import Compressed
-from shoal.strategies.exchange.training_clock import TrainingClock
+from shoal.strategies.exchange.exchange import TrainingClock
 from shoal.strategies.local.local import LocalSync
 from shoal.strategies.pieces.piece import by_name
 from shoal.training import checkpoint

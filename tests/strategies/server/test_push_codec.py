@@ -8,7 +8,7 @@ from strategy_cases import OPTIMIZERS, assert_equal, on_threads, one_machine, re
 from shoal.comm.traced import traced
 from shoal.config.sections.compression import CODEC_ROWS, CompressedConfig
 from shoal.strategies.exchange.compressed import Compressed
-from shoal.strategies.exchange.training_clock import TrainingClock
+from shoal.strategies.exchange.exchange import TrainingClock
 from shoal.strategies.server.push_codec import PushEncoder, PushFormat
 from shoal.strategies.server.shards import FlatCopy
 from shoal.strategies.server.wire import Request

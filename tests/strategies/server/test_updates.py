@@ -11,7 +11,7 @@ from shoal.comm.alone import alone
 from shoal.config.sections.optimizer import GdConfig
 from shoal.config.sections.server import ServerConfig
 from shoal.errors import DivergedError
-from shoal.strategies.exchange.linear import AllReduce
+from shoal.strategies.exchange.exchange import AllReduce
 from shoal.strategies.guard import Guard
 from shoal.strategies.server.shards import Shard
 from shoal.strategies.server.updates import Rules, Updates

@@ -11,14 +11,10 @@ from shoal.comm.reduction import Op
 from shoal.config.sections.compression import CompressedConfig
 from shoal.errors import ConfigError
 from shoal.strategies.buckets.bucket import Bucket
-from shoal.strategies.exchange.choice import Candidate, Choice
+from shoal.strategies.exchange.choice import Candidate, Choice, Echo, measure_link, slowest, timed
 from shoal.strategies.exchange.compressed import Compressed
-from shoal.strategies.exchange.echo import Echo
-from shoal.strategies.exchange.exchange import Exchange, pieces_under
-from shoal.strategies.exchange.linear import AllReduce
-from shoal.strategies.exchange.link_times import measure_link, slowest, timed
+from shoal.strategies.exchange.exchange import AllReduce, Exchange, TrainingClock, pieces_under
 from shoal.strategies.exchange.payloads import all_finite
-from shoal.strategies.exchange.training_clock import TrainingClock
 
 FIRST_STEPS = 2
 """Uncompressed steps before the choice: in the first one memory is allocated, and buckets are planned again."""

@@ -15,13 +15,11 @@ from shoal.config.sections.compression import CompressedConfig, Encoding
 from shoal.errors import ConfigError
 from shoal.events.spans import SpanRecorder
 from shoal.strategies.buckets.bucket import Bucket
-from shoal.strategies.exchange.exchange import Exchange, pieces_under
-from shoal.strategies.exchange.parameter_state import ParameterState
+from shoal.strategies.exchange.exchange import Exchange, ParameterState, TrainingClock, pieces_under
 from shoal.strategies.exchange.payloads import GatheredPayloads, SummedPayloads, all_finite
-from shoal.strategies.exchange.training_clock import TrainingClock
 
 
-class Unit(NamedTuple):
+class CodedParameter(NamedTuple):
     """One parameter in a bucket: its gradient is encoded by itself, so no bit depends on the plan of buckets."""
 
     param: str
@@ -36,7 +34,7 @@ class Unit(NamedTuple):
 class Coded:
     """A gradient on its way: what this worker sends for it, and what it needs to decode."""
 
-    unit: Unit
+    unit: CodedParameter
     x: Tensor
     """The corrected gradient and the residual; finally, with feedback, what this worker did not send."""
     out: Tensor
@@ -74,7 +72,7 @@ class Compressed(Exchange):
         self._memory: dict[str, Tensor] = {}
         self._loaded: dict[str, Tensor] = {}
         """Memories from a checkpoint, until their parameters' first exchange."""
-        self._units: dict[str, list[Unit]] = {}
+        self._units: dict[str, list[CodedParameter]] = {}
         """By the key of the bucket, once the warm-up is over."""
         self._remarks: set[str] = set()
         self._encoded: Collection[str] | None = None
@@ -117,12 +115,12 @@ class Compressed(Exchange):
             span,
         )
 
-    def _units_of(self, bucket: Bucket, rank: int) -> list[Unit]:
+    def _units_of(self, bucket: Bucket, rank: int) -> list[CodedParameter]:
         warmup = self._config.warmup
         progress = min(1.0, self._training.step / warmup) if warmup else 1.0
         if progress == 1.0 and bucket.key in self._units:
             return self._units[bucket.key]
-        units: list[Unit] = []
+        units: list[CodedParameter] = []
         for param, (place, shape) in zip(bucket.names, bucket.extents, strict=True):
             encoding = self._encoding_of(param)
             form = Form(shape, bucket.flat.dtype, bucket.flat.device)
@@ -134,7 +132,7 @@ class Compressed(Exchange):
                 warnings.warn(remark, stacklevel=3)
             codec = chosen.fitted(form)
             codec = codec if progress == 1.0 else codec.warming(progress)
-            units.append(Unit(param, place, form, codec, encoding.feedback))
+            units.append(CodedParameter(param, place, form, codec, encoding.feedback))
         if progress == 1.0:
             self._units[bucket.key] = units
         return units
@@ -145,7 +143,7 @@ class Compressed(Exchange):
             return Encoding("none", {}, feedback=False)
         return self._config.encoding_of(param)
 
-    def _memory_of(self, unit: Unit) -> Tensor | None:
+    def _memory_of(self, unit: CodedParameter) -> Tensor | None:
         if unit.param not in self._memory:
             fresh = unit.codec.new_memory(unit.form, seed_of(unit.param, step=0))
             loaded = self._loaded.pop(unit.param, None)

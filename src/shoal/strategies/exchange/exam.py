@@ -18,8 +18,7 @@ from shoal.config.sections.exchange import ExchangeConfig, RobustConfig, StagesC
 from shoal.errors import ConfigError, MemberError
 from shoal.strategies.buckets.bucket import Bucket
 from shoal.strategies.exchange.build import build_exchange, check_exchange
-from shoal.strategies.exchange.exchange import Exchange
-from shoal.strategies.exchange.training_clock import TrainingClock
+from shoal.strategies.exchange.exchange import Exchange, TrainingClock
 from shoal.strategies.exchange.user_exchange import UserExchange
 
 LIMIT_S = 10.0

@@ -10,8 +10,7 @@ from shoal.comm.group import Group
 from shoal.data.dataset import Batch
 from shoal.strategies.buckets.gradient_slots import ABSENT
 from shoal.strategies.buckets.unused import present_somewhere
-from shoal.strategies.exchange.exchange import Exchange
-from shoal.strategies.exchange.training_clock import TrainingClock
+from shoal.strategies.exchange.exchange import Exchange, TrainingClock
 from shoal.strategies.guard import Guard
 from shoal.strategies.layout.layout import Layout
 from shoal.strategies.pieces.piece import Piece

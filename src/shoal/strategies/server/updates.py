@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from shoal.config.sections.server import ServerConfig
-from shoal.strategies.exchange.robust import Robust
+from shoal.strategies.exchange.rules import Robust
 from shoal.strategies.guard import ROW, Guard
 from shoal.strategies.server.ledger import Ledger, Push, VersionedUpdate
 from shoal.strategies.server.shards import Shard

@@ -16,14 +16,13 @@ from shoal.config.sections.sync import RpcConfig
 from shoal.events.spans import SpanRecorder
 from shoal.models.measures import Measure
 from shoal.strategies.conditions import under_conditions
-from shoal.strategies.exchange.training_clock import TrainingClock
+from shoal.strategies.exchange.exchange import TrainingClock
 from shoal.strategies.gradient_engine import build_engine
 from shoal.strategies.layout.layout import Layout
 from shoal.strategies.layout.whole import Whole
 from shoal.strategies.leaf_sums import LeafSums
-from shoal.strategies.pipeline.cut import check_order, cut_by_cost, cut_by_name, layers_of
+from shoal.strategies.pipeline.cut import check_order, cut_by_cost, cut_by_name, cut_for_rpc, layers_of
 from shoal.strategies.pipeline.pipeline import Pipelined, PipelinePlan
-from shoal.strategies.rpc.division import cut_for_rpc
 from shoal.strategies.strategy import Gradients
 from shoal.strategies.tensor.divide import TensorParts, divide
 from shoal.strategies.tensor.plan import read_plan
