@@ -1,6 +1,6 @@
 """The protocol of exchanges: one verb, its guarantees, and the state that an exchange may keep; and the plain sum."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -58,6 +58,28 @@ class Done:
     def done(self) -> bool:
         """Yes."""
         return True
+
+
+class Then:
+    """The work of an exchange that has more to do when others are over: `wait` or `done` then calls `finish`, once."""
+
+    def __init__(self, works: Sequence[Work], finish: Callable[[], object]) -> None:
+        self._works = works
+        self._finish: Callable[[], object] | None = finish
+
+    def wait(self) -> None:
+        """Wait for the others, and finish."""
+        if self._finish is not None:
+            for work in self._works:
+                work.wait()
+            finish, self._finish, self._works = self._finish, None, ()
+            finish()
+
+    def done(self) -> bool:
+        """Whether the others are over; it is then finished, too."""
+        if self._finish is not None and all(work.done() for work in self._works):
+            self.wait()
+        return self._finish is None
 
 
 def pieces_under(prefix: str, pieces: Mapping[str, Tensor]) -> dict[str, Tensor]:

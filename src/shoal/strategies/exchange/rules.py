@@ -33,7 +33,7 @@ from shoal.comm.group import Group, Work
 from shoal.comm.reduction import Op, tree_reduce
 from shoal.errors import ConfigError
 from shoal.strategies.buckets.bucket import Bucket
-from shoal.strategies.exchange.exchange import Exchange
+from shoal.strategies.exchange.exchange import Exchange, Then
 
 
 def total(rows: Tensor) -> Tensor:
@@ -201,27 +201,8 @@ class Robust(Exchange):
         """Start the all-gather."""
         flat = bucket.flat
         rows = torch.empty((group.size, flat.numel()), dtype=flat.dtype, device=flat.device)
-        return _Gathered(group.all_gather(rows, flat), rows, flat, self)
 
+        def apply() -> None:
+            torch.mul(self.rule(rows, self.bad), len(rows), out=flat)
 
-class _Gathered:
-    """An all-gather in progress; when the rows are complete, the rule is applied and their memory released."""
-
-    def __init__(self, gathering: Work, rows: Tensor, flat: Tensor, robust: Robust) -> None:
-        self._gathering = gathering
-        self._rows: Tensor | None = rows
-        self._flat = flat
-        self._robust = robust
-
-    def wait(self) -> None:
-        """Wait for the rows, and apply the rule."""
-        if self._rows is not None:
-            self._gathering.wait()
-            rows, self._rows = self._rows, None
-            torch.mul(self._robust.rule(rows, self._robust.bad), len(rows), out=self._flat)
-
-    def done(self) -> bool:
-        """Whether the rows are complete; the rule is then applied."""
-        if self._rows is not None and self._gathering.done():
-            self.wait()
-        return self._rows is None
+        return Then([group.all_gather(rows, flat)], apply)

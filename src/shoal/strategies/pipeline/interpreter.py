@@ -105,7 +105,7 @@ class Interpreter:
     ) -> Tensor | None:
         """Wait for the action's input, compute, and keep the output until it is sent; the last stage returns losses."""
         kind, microbatch, stage = action.kind, action.microbatch, self._stage
-        received, sent = MESSAGES.get(kind, (kind, kind))
+        received, sent = MESSAGES.get(kind, (kind, kind))  # W and U have no messages
         message = self._arriving.pop((received, microbatch), None)  # None if no neighbour sends it
         arrived = None if message is None else self._wait_for(message)
         outputs = None
