@@ -26,7 +26,7 @@ from shoal.config.sections.optimizer import AdamConfig, OptimizerConfig, SgdConf
 from shoal.data.dataset import Batch
 from shoal.data.load import load
 from shoal.events.spans import HostClock, SpanRecorder
-from shoal.strategies.exchange.linear import AllReduce
+from shoal.strategies.exchange.exchange import AllReduce
 from shoal.strategies.gradient_engine import build_engine
 from shoal.strategies.guard import Guard
 from shoal.strategies.layout.whole import Whole

@@ -48,7 +48,7 @@ from shoal.events.spans import HostClock, SpanRecorder
 from shoal.strategies.ddp.ddp import Ddp
 from shoal.strategies.ddp.distributed_data_parallel import DistributedDataParallel
 from shoal.strategies.ddp.settings import DdpConfig
-from shoal.strategies.exchange.linear import AllReduce
+from shoal.strategies.exchange.exchange import AllReduce
 from shoal.strategies.gradient_engine import build_engine
 from shoal.strategies.guard import Guard
 from shoal.strategies.layout.whole import Whole

@@ -11,13 +11,12 @@ from shoal.comm.reduction import Op
 from shoal.config.sections.compression import CODEC_ROWS, CompressedConfig
 from shoal.config.sections.exchange import AllReduceConfig, ByConfig, RobustConfig
 from shoal.errors import ConfigError
+from shoal.strategies.exchange.build import Staged
 from shoal.strategies.exchange.compressed import Compressed
 from shoal.strategies.exchange.contract import CHECKS, examine
 from shoal.strategies.exchange.exam import Subject, hard_rows, subject_of
-from shoal.strategies.exchange.linear import AllReduce, By
-from shoal.strategies.exchange.robust import Robust
-from shoal.strategies.exchange.rules import ROBUST, median
-from shoal.strategies.exchange.staged import Staged
+from shoal.strategies.exchange.exchange import AllReduce, By
+from shoal.strategies.exchange.rules import ROBUST, Robust, median
 from shoal.strategies.exchange.user_exchange import UserExchange
 from shoal.strategies.strategy import TrainingClock
 

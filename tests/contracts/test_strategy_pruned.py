@@ -20,8 +20,8 @@ from shoal import optim
 from shoal.config.sections.prune import MagnitudeConfig, MovementConfig
 from shoal.prune.masks import WeightMasks
 from shoal.strategies.ddp.ddp import Ddp
+from shoal.strategies.exchange.exchange import AllReduce
 from shoal.strategies.exchange.kept import KeptOnly
-from shoal.strategies.exchange.linear import AllReduce
 from shoal.strategies.naive import Naive
 from shoal.strategies.settings import NaiveConfig
 from shoal.strategies.update import Update

@@ -20,10 +20,8 @@ from shoal.models import build_loss
 from shoal.strategies.conditions import FACTORS, under_conditions
 from shoal.strategies.ddp.ddp import Ddp
 from shoal.strategies.ddp.settings import DdpConfig
-from shoal.strategies.exchange.exchange import Exchange
-from shoal.strategies.exchange.linear import AllReduce
-from shoal.strategies.exchange.robust import Robust
-from shoal.strategies.exchange.rules import ROBUST
+from shoal.strategies.exchange.exchange import AllReduce, Exchange
+from shoal.strategies.exchange.rules import ROBUST, Robust
 from shoal.strategies.gradient_engine import GradientEngine, build_engine
 from shoal.strategies.guard import Guard
 from shoal.strategies.layout.whole import Whole

@@ -10,9 +10,8 @@ from shoal.comm.alone import alone
 from shoal.comm.mesh import Mesh
 from shoal.comm.threads.group import ThreadGroup, run_threads
 from shoal.errors import ConfigError, DivergedError
-from shoal.strategies.exchange.linear import AllReduce
-from shoal.strategies.exchange.robust import Robust
-from shoal.strategies.exchange.rules import ROBUST
+from shoal.strategies.exchange.exchange import AllReduce
+from shoal.strategies.exchange.rules import ROBUST, Robust
 from shoal.strategies.guard import ROW, Guard, Remedies, square_of
 from shoal.strategies.strategy import Share
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from shoal.compare.comparison import ComparedRun, Comparison
 from shoal.compare.remark import Remark, percent, remark, size_in_words
-from shoal.strategies.pipeline.formulas import FORMULAS
+from shoal.strategies.pipeline.schedules import FORMULAS
 from shoal.strategies.pipeline.timing import UNIT_TIMES
 from shoal.words import Words
 

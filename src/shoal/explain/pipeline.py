@@ -10,9 +10,15 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from shoal.errors import ConfigError, unknown
-from shoal.strategies.pipeline.formulas import FORMULAS, Formula, bubble
 from shoal.strategies.pipeline.schedule import ActionKind, Schedule
-from shoal.strategies.pipeline.schedules import SCHEDULES, build, with_weights_once
+from shoal.strategies.pipeline.schedules import (
+    FORMULAS,
+    SCHEDULES,
+    ScheduleFormula,
+    bubble,
+    build,
+    with_weights_once,
+)
 from shoal.strategies.pipeline.timing import TimedAction, Timeline, timeline
 from shoal.strategies.pipeline.validate import validate
 
@@ -42,7 +48,7 @@ class ScheduleExplanation:
     schedule: Schedule
     summary: str
     timeline: Timeline
-    formula: Formula | None
+    formula: ScheduleFormula | None
     """None with weight gradients once per step: there is no published one."""
 
     @property

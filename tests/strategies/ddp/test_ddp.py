@@ -13,7 +13,7 @@ from shoal.errors import ConfigError, DivergedError, ShoalError
 from shoal.strategies.buckets.reducer import Reducer, ReducerOptions
 from shoal.strategies.ddp.ddp import Ddp
 from shoal.strategies.ddp.settings import DdpConfig
-from shoal.strategies.exchange.linear import AllReduce
+from shoal.strategies.exchange.exchange import AllReduce
 from shoal.strategies.pieces.piece import by_name
 
 ZERO = DdpConfig(unused="zero", bucket_mib=1e-4)

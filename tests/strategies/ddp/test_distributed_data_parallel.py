@@ -17,7 +17,7 @@ from shoal.comm.threads.group import ThreadGroup, run_threads
 from shoal.comm.traced import traced
 from shoal.errors import ConfigError, GroupError, MemberError, MismatchError
 from shoal.strategies.ddp.distributed_data_parallel import DistributedDataParallel
-from shoal.strategies.exchange.linear import By
+from shoal.strategies.exchange.exchange import By
 from shoal.strategies.replicas.sync_batchnorm import SyncBatchNorm
 
 STEPS = 4

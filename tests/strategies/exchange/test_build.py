@@ -9,7 +9,7 @@ from shoal.config.sections.exchange import AllReduceConfig, ByConfig, RobustConf
 from shoal.config.sections.values import Custom
 from shoal.errors import ConfigError
 from shoal.strategies.exchange.build import BUILDERS, build_exchange, check_exchange
-from shoal.strategies.exchange.linear import AllReduce, By
+from shoal.strategies.exchange.exchange import AllReduce, By
 from shoal.strategies.exchange.rules import ROBUST
 from shoal.strategies.strategy import TrainingClock
 

@@ -4,9 +4,7 @@ import math
 
 import pytest
 
-from shoal.strategies.exchange.choice import Candidate, Choice
-from shoal.strategies.exchange.echo import GroupCall
-from shoal.strategies.exchange.link_times import LinkTimes
+from shoal.strategies.exchange.choice import Candidate, Choice, GroupCall, LinkTimes
 
 DENSE_BYTES = 1_000_000
 

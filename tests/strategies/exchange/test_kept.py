@@ -10,8 +10,8 @@ from shoal.comm.traced import traced
 from shoal.config.sections.prune import MagnitudeConfig
 from shoal.prune.masks import WeightMasks
 from shoal.strategies.buckets.bucket import Bucket, Region
+from shoal.strategies.exchange.exchange import AllReduce, By
 from shoal.strategies.exchange.kept import KeptOnly
-from shoal.strategies.exchange.linear import AllReduce, By
 
 PIGGYBACK = 3
 

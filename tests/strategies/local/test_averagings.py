@@ -3,8 +3,7 @@
 from local_cases import trained
 from strategy_cases import OPTIMIZERS, made, on_threads, replica
 
-from shoal.strategies.exchange.exchange import Exchange
-from shoal.strategies.exchange.linear import AllReduce
+from shoal.strategies.exchange.exchange import AllReduce, Exchange
 from shoal.strategies.local.local import LocalSync
 from shoal.strategies.local.settings import LocalConfig
 

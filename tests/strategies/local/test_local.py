@@ -26,11 +26,8 @@ from shoal.comm.algorithms import ring
 from shoal.comm.traced import traced
 from shoal.config.read import read
 from shoal.errors import ConfigError, DivergedError
-from shoal.strategies.exchange.exchange import Exchange
-from shoal.strategies.exchange.linear import By
-from shoal.strategies.exchange.parameter_state import ParameterState
-from shoal.strategies.exchange.robust import Robust
-from shoal.strategies.exchange.rules import ROBUST
+from shoal.strategies.exchange.exchange import By, Exchange, ParameterState
+from shoal.strategies.exchange.rules import ROBUST, Robust
 from shoal.strategies.local.local import LocalSync
 from shoal.strategies.local.settings import LocalConfig
 from shoal.strategies.pieces.piece import by_name

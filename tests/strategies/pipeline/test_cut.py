@@ -12,12 +12,12 @@ from shoal.errors import ConfigError
 from shoal.models.lenet import lenet
 from shoal.models.mlp import mlp
 from shoal.models.resnet18 import resnet18
-from shoal.strategies.layout.sequence import layers_of
 from shoal.strategies.pipeline.cut import (
     balanced,
     cut_by_cost,
     cut_by_name,
     cut_by_size,
+    layers_of,
     measured_costs,
 )
 

@@ -11,8 +11,7 @@ from unbuffered import UnbufferedMessenger, run_unbuffered
 
 from shoal.data.dataset import Batch
 from shoal.events.spans import HostClock, SpanRecorder
-from shoal.strategies.pipeline.forms import Form, Forms
-from shoal.strategies.pipeline.interpreter import Interpreter
+from shoal.strategies.pipeline.interpreter import ActivationForm, Forms, Interpreter
 from shoal.strategies.pipeline.schedules import SCHEDULES, build, with_weights_once
 from shoal.strategies.pipeline.stage import PipelineStage
 
@@ -49,7 +48,7 @@ def test_every_schedule_ends_with_the_gradients_of_one_machine(name, once, stage
     for part in parts:
         loss(alone(part.inputs), part.labels).backward()
     schedule = with_weights_once(build(name, stages, count)) if once else build(name, stages, count)
-    form = Form(torch.float64, (WIDTH,))
+    form = ActivationForm(torch.float64, (WIDTH,))
 
     def work(messenger: UnbufferedMessenger) -> list[str]:
         rank, last = messenger.rank, stages - 1

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from shoal.strategies.pipeline.schedule import ALL
 from shoal.strategies.pipeline.stage import PipelineStage
 
 
@@ -19,7 +20,7 @@ def both_passes(stage, parts):
     gradients = [
         stage.backward_input(number, torch.ones_like(out), 1.0) for number, out in enumerate(outputs)
     ]
-    stage.backward_weight_all()
+    stage.backward_weight(ALL)
     return outputs, gradients
 
 

@@ -18,7 +18,7 @@ from shoal.events.spans import HostClock, SpanRecorder
 from shoal.models import build_loss
 from shoal.strategies.ddp.ddp import Ddp
 from shoal.strategies.ddp.settings import DdpConfig
-from shoal.strategies.exchange.linear import AllReduce
+from shoal.strategies.exchange.exchange import AllReduce
 from shoal.strategies.gradient_engine import build_engine
 from shoal.strategies.guard import Guard
 from shoal.strategies.layout.whole import Whole

@@ -9,7 +9,7 @@ from shoal.cli.main import main
 
 EXCHANGE = """
 import torch
-from shoal.strategies.exchange.parameter_state import ParameterState
+from shoal.strategies.exchange.exchange import ParameterState
 
 class Rounded:
     \"\"\"Sends multiples of 1/64; what it rounds off is added to the next step's gradients (error feedback).\"\"\"

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from strategy_cases import STEPS, on_threads, one_machines, rate, share_of, state_of
 
-from shoal.strategies.exchange.linear import AllReduce
+from shoal.strategies.exchange.exchange import AllReduce
 from shoal.strategies.guard import Guard
 from shoal.strategies.replicas.sync import SyncParts
 from shoal.strategies.server.server import server_sync

@@ -10,7 +10,7 @@ from torch import nn
 from shoal.comm.alone import alone
 from shoal.config.sections.optimizer import GdConfig
 from shoal.errors import DivergedError
-from shoal.strategies.exchange.linear import AllReduce
+from shoal.strategies.exchange.exchange import AllReduce
 from shoal.strategies.guard import Guard
 from shoal.strategies.server.messages import Kind, Request
 from shoal.strategies.server.settings import ServerConfig

@@ -8,8 +8,7 @@ import torch
 from server_cases import NO_PROGRESS, bsp, history_of, members, strategy_of
 from strategy_cases import OPTIMIZERS, SHARES, assert_equal, on_threads, one_machine, replica, share_of
 
-from shoal.strategies.exchange.robust import Robust
-from shoal.strategies.exchange.rules import ROBUST
+from shoal.strategies.exchange.rules import ROBUST, Robust
 from shoal.strategies.server.settings import ServerConfig
 from shoal.strategies.strategy import Pause, Serving
 from shoal.training import checkpoint

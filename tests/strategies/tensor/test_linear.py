@@ -8,10 +8,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from shoal.comm.threads.group import run_threads
 from shoal.comm.traced import traced
 from shoal.models.transformer import Attention
-from shoal.strategies.tensor.attention import divided_attention
 from shoal.strategies.tensor.convolution import ColumnConv2d, RowConv2d
-from shoal.strategies.tensor.embedding import GatheredEmbedding, RowEmbedding
 from shoal.strategies.tensor.linear import ColumnLinear, RowLinear
+from shoal.strategies.tensor.transformer import GatheredEmbedding, RowEmbedding, divided_attention
 
 SAMPLES, FLOAT = 3, 4
 

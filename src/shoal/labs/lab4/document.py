@@ -11,7 +11,7 @@ from shoal.labs.page.page import Page, source
 from shoal.report.document import Block, Bullets, Code, Formula, Paragraph, Table
 from shoal.report.findings import Measured, of_samples
 from shoal.strategies.pipeline import schedules
-from shoal.strategies.pipeline.formulas import FORMULAS
+from shoal.strategies.pipeline.schedules import FORMULAS
 from shoal.strategies.pipeline.timing import UNIT_TIMES
 from shoal.strategies.rpc.rpc import Rpc
 from shoal.strategies.tensor import linear

@@ -13,8 +13,8 @@ from shoal.labs.words import Words
 from shoal.report.canvas import Drawing
 from shoal.report.figures import Dash, Line, Panel, Style, coinciding, draw, draw_grid
 from shoal.report.runs import Array
-from shoal.strategies.pipeline.formulas import FORMULAS
 from shoal.strategies.pipeline.schedule import ActionKind
+from shoal.strategies.pipeline.schedules import FORMULAS
 from shoal.strategies.pipeline.timing import UNIT_TIMES, Timeline
 
 LOOKS: dict[str, tuple[str, Dash, str]] = {

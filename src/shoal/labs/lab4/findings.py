@@ -9,7 +9,7 @@ from shoal.labs.numbers import scientific, whether
 from shoal.labs.page.analysis import Findings
 from shoal.report.findings import SPREADS, Finding, Measured, Verdict, inside_run
 from shoal.report.paired import Paired, by_rounds, first_higher, first_lower, typical
-from shoal.strategies.pipeline.formulas import FORMULAS
+from shoal.strategies.pipeline.schedules import FORMULAS
 from shoal.strategies.pipeline.timing import UNIT_TIMES
 from shoal.words import Phrase
 

@@ -2,7 +2,7 @@
 
 from shoal.labs.lab4.measure import Measurements
 from shoal.report.tables import Records
-from shoal.strategies.pipeline.formulas import FORMULAS
+from shoal.strategies.pipeline.schedules import FORMULAS
 from shoal.strategies.pipeline.timing import UNIT_TIMES
 
 

@@ -30,7 +30,7 @@ class Bucket:
     The *key* follows from the parameters and their order alone: it is the same on every worker, in every run, and for
     a bucket whose parameters another plan leaves together. Another plan that puts other parameters in a bucket gives it
     another key, so that state kept under a key never meets the gradients of other parameters. State that must not be
-    lost then (error feedback) belongs to the parameters: see `exchange/parameter_state.py`.
+    lost then (error feedback) belongs to the parameters: see `exchange.ParameterState`.
 
     >>> import torch
     >>> bucket = Bucket.of("fc.weight", torch.arange(4.0).view(2, 2))

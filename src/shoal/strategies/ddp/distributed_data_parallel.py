@@ -28,8 +28,7 @@ from shoal.strategies.ddp.module_sync import (
 )
 from shoal.strategies.ddp.torch_options import check_torch_options, moved_to
 from shoal.strategies.ddp.uneven_inputs import UnevenInputs, UnevenInputsHook
-from shoal.strategies.exchange.exchange import Exchange
-from shoal.strategies.exchange.linear import AllReduce
+from shoal.strategies.exchange.exchange import AllReduce, Exchange
 from shoal.strategies.exchange.user_exchange import UserExchange
 from shoal.strategies.library.default_group import all_of_torchs, check_threads, group_of
 

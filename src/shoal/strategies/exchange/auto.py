@@ -11,12 +11,9 @@ from shoal.comm.reduction import Op
 from shoal.config.sections.compression import CompressedConfig
 from shoal.errors import ConfigError
 from shoal.strategies.buckets.bucket import Bucket
-from shoal.strategies.exchange.choice import Candidate, Choice
+from shoal.strategies.exchange.choice import Candidate, Choice, Echo, measure_link, slowest, timed
 from shoal.strategies.exchange.compressed import Compressed
-from shoal.strategies.exchange.echo import Echo
-from shoal.strategies.exchange.exchange import Exchange, pieces_under
-from shoal.strategies.exchange.linear import AllReduce
-from shoal.strategies.exchange.link_times import measure_link, slowest, timed
+from shoal.strategies.exchange.exchange import AllReduce, Exchange, pieces_under
 from shoal.strategies.exchange.payloads import all_finite
 from shoal.strategies.strategy import TrainingClock
 

@@ -1,21 +1,75 @@
 """Build an exchange from its config. An impossible one is an error here, before any worker starts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from torch import Tensor
+
 from shoal.comm.algorithms import ALGORITHMS
+from shoal.comm.group import Group, Work
 from shoal.config.sections.compression import CompressedConfig
 from shoal.config.sections.exchange import ByConfig, ExchangeConfig, RobustConfig, StagesConfig
 from shoal.config.sections.values import Custom
+from shoal.strategies.buckets.bucket import Bucket
 from shoal.strategies.exchange.auto import Auto
 from shoal.strategies.exchange.compressed import Compressed
-from shoal.strategies.exchange.exchange import Exchange
-from shoal.strategies.exchange.linear import AllReduce, By
-from shoal.strategies.exchange.robust import Robust
-from shoal.strategies.exchange.rules import ROBUST, check_bound
-from shoal.strategies.exchange.staged import Staged
+from shoal.strategies.exchange.exchange import AllReduce, By, Exchange, pieces_under
+from shoal.strategies.exchange.rules import ROBUST, Robust, check_bound
 from shoal.strategies.exchange.user_exchange import load_user_exchange
 from shoal.strategies.strategy import TrainingClock
+
+
+@dataclass(frozen=True)
+class Staged(Exchange):
+    """The exchange of the current stage: a pure function of the step, so all workers choose the same.
+
+    >>> from shoal.strategies.exchange.exchange import AllReduce, By
+    >>> from shoal.comm.algorithms import ring
+    >>> training = TrainingClock(step=49, total_steps=100)
+    >>> staged = Staged([(0.0, AllReduce()), (0.5, By(ring))], training)
+    >>> staged.current
+    AllReduce()
+    >>> training.step = 50
+    >>> staged.current == By(ring)
+    True
+    """
+
+    stages: Sequence[tuple[float, Exchange]]
+    """The fraction of the training at which each begins, and its exchange; the first begins at 0."""
+    training: TrainingClock
+
+    @property
+    def current(self) -> Exchange:
+        """The exchange of the step in progress."""
+        return [exchange for start, exchange in self.stages if start <= self.training.fraction][-1]
+
+    @property
+    def tolerates(self) -> int:
+        """What the current exchange tolerates."""
+        return self.current.tolerates
+
+    @property
+    def is_sum(self) -> bool:
+        """Whether the exchanges of all stages are sums."""
+        return all(exchange.is_sum for _, exchange in self.stages)
+
+    def __call__(self, group: Group, bucket: Bucket) -> Work:
+        """Start the current exchange."""
+        return self.current(group, bucket)
+
+    def pieces(self) -> dict[str, Tensor]:
+        """The state of every stage, under the stage's number."""
+        return {
+            f"{number}.{name}": piece
+            for number, (_, exchange) in enumerate(self.stages)
+            for name, piece in exchange.pieces().items()
+        }
+
+    def load(self, pieces: Mapping[str, Tensor]) -> None:
+        """Restore the state of every stage."""
+        for number, (_, exchange) in enumerate(self.stages):
+            exchange.load(pieces_under(f"{number}.", pieces))
 
 
 def build_exchange(config: ExchangeConfig, size: int, training: TrainingClock) -> Exchange:

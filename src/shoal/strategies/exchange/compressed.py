@@ -15,13 +15,12 @@ from shoal.config.sections.compression import CompressedConfig, Encoding
 from shoal.errors import ConfigError
 from shoal.events.spans import SpanRecorder
 from shoal.strategies.buckets.bucket import Bucket
-from shoal.strategies.exchange.exchange import Exchange, pieces_under
-from shoal.strategies.exchange.parameter_state import ParameterState
+from shoal.strategies.exchange.exchange import Exchange, ParameterState, Then, pieces_under
 from shoal.strategies.exchange.payloads import GatheredPayloads, SummedPayloads, all_finite
 from shoal.strategies.strategy import TrainingClock
 
 
-class Unit(NamedTuple):
+class CodedParameter(NamedTuple):
     """One parameter in a bucket: its gradient is encoded by itself, so no bit depends on the plan of buckets."""
 
     param: str
@@ -36,7 +35,7 @@ class Unit(NamedTuple):
 class Coded:
     """A gradient on its way: what this worker sends for it, and what it needs to decode."""
 
-    unit: Unit
+    unit: CodedParameter
     x: Tensor
     """The corrected gradient and the residual; finally, with feedback, what this worker did not send."""
     out: Tensor
@@ -74,7 +73,7 @@ class Compressed(Exchange):
         self._memory: dict[str, Tensor] = {}
         self._loaded: dict[str, Tensor] = {}
         """Memories from a checkpoint, until their parameters' first exchange."""
-        self._units: dict[str, list[Unit]] = {}
+        self._units: dict[str, list[CodedParameter]] = {}
         """By the key of the bucket, once the warm-up is over."""
         self._remarks: set[str] = set()
         self._encoded: Collection[str] | None = None
@@ -108,21 +107,47 @@ class Compressed(Exchange):
             is_finite = all(unit.codec.shows_nonfinite for unit in units) or all_finite([corrected])
         summed = [one for one in coded if isinstance(one.unit.codec, Linear)]
         gathered = [one for one in coded if not isinstance(one.unit.codec, Linear)]
-        return _CompressedWork(
-            self,
-            bucket,
-            self._residual if has_feedback else None,
-            _sum(group, summed, is_finite, span) if summed else None,
-            _gather(group, gathered, is_finite, span) if gathered else None,
-            span,
-        )
+        sums = _sum(group, summed, is_finite, span) if summed else None
+        rows = _gather(group, gathered, is_finite, span) if gathered else None
 
-    def _units_of(self, bucket: Bucket, rank: int) -> list[Unit]:
+        def decode() -> None:
+            with span("decode", "encode"):
+                totals = list(zip(summed, sums.received(), strict=True)) if sums else []
+                payloads = list(zip(gathered, rows.received(), strict=True)) if rows else []
+                self._decode(bucket, totals, payloads, has_feedback)
+
+        return Then([*(sums.works if sums else []), *([rows.work] if rows else [])], decode)
+
+    def _decode(
+        self,
+        bucket: Bucket,
+        summed: Sequence[tuple[Coded, Tensor]],
+        gathered: Sequence[tuple[Coded, list[Payload]]],
+        has_feedback: bool,
+    ) -> None:
+        """Make the bucket the aggregate, and keep what this worker did not send."""
+        floats = [total for _, total in summed]
+        floats += [tensor for _, payloads in gathered for payload in payloads for tensor in payload]
+        if not all_finite(floats):
+            bucket.gradients.fill_(torch.nan)
+            return
+        for one, total in summed:
+            self._remember(one, (*one.payload[:-1], total), has_feedback)
+            codec = one.unit.codec
+            if isinstance(codec, Linear):
+                codec.reconstruct(total, one.basis, one.out)
+        for one, payloads in gathered:
+            self._remember(one, one.payload, has_feedback)
+            one.unit.codec.aggregate(payloads, one.out, one.seeds)
+        if has_feedback:
+            self._residual.use_spare(bucket)
+
+    def _units_of(self, bucket: Bucket, rank: int) -> list[CodedParameter]:
         warmup = self._config.warmup
         progress = min(1.0, self._training.step / warmup) if warmup else 1.0
         if progress == 1.0 and bucket.key in self._units:
             return self._units[bucket.key]
-        units: list[Unit] = []
+        units: list[CodedParameter] = []
         for param, (place, shape) in zip(bucket.names, bucket.extents, strict=True):
             encoding = self._encoding_of(param)
             form = Form(shape, bucket.flat.dtype, bucket.flat.device)
@@ -134,7 +159,7 @@ class Compressed(Exchange):
                 warnings.warn(remark, stacklevel=3)
             codec = chosen.fitted(form)
             codec = codec if progress == 1.0 else codec.warming(progress)
-            units.append(Unit(param, place, form, codec, encoding.feedback))
+            units.append(CodedParameter(param, place, form, codec, encoding.feedback))
         if progress == 1.0:
             self._units[bucket.key] = units
         return units
@@ -145,7 +170,7 @@ class Compressed(Exchange):
             return Encoding("none", {}, feedback=False)
         return self._config.encoding_of(param)
 
-    def _memory_of(self, unit: Unit) -> Tensor | None:
+    def _memory_of(self, unit: CodedParameter) -> Tensor | None:
         if unit.param not in self._memory:
             fresh = unit.codec.new_memory(unit.form, seed_of(unit.param, step=0))
             loaded = self._loaded.pop(unit.param, None)
@@ -155,11 +180,15 @@ class Compressed(Exchange):
                 self._memory[unit.param] = loaded if fits and loaded is not None else fresh
         return self._memory.get(unit.param)
 
-    def remember(self, coded: Coded, payload: Payload) -> None:
-        """Keep a codec's memory for the next step."""
-        memory = coded.unit.codec.remember(coded.x, payload, coded.memory, coded.own_seed)
+    def _remember(self, one: Coded, payload: Payload, has_feedback: bool) -> None:
+        """Keep a codec's memory for the next step, and make x what this worker did not send."""
+        memory = one.unit.codec.remember(one.x, payload, one.memory, one.own_seed)
         if memory is not None:
-            self._memory[coded.unit.param] = memory
+            self._memory[one.unit.param] = memory
+        if one.unit.feedback:
+            one.unit.codec.subtract(one.x, one.payload, one.own_seed)
+        elif has_feedback:
+            one.x.zero_()
 
     def pieces(self) -> dict[str, Tensor]:
         """Residuals and memories, by parameter."""
@@ -198,9 +227,7 @@ def check_dtype(codec: str, param: str, dtype: torch.dtype) -> None:
         )
 
 
-def _gather(
-    group: Group, coded: Sequence[Coded], is_finite: bool, span: SpanRecorder
-) -> tuple[Sequence[Coded], GatheredPayloads]:
+def _gather(group: Group, coded: Sequence[Coded], is_finite: bool, span: SpanRecorder) -> GatheredPayloads:
     """Encode, and start the all-gather."""
     with span("encode", "encode"):
         for one in coded:
@@ -209,12 +236,10 @@ def _gather(
                 for tensor in one.payload:
                     if tensor.is_floating_point():
                         tensor.fill_(torch.nan)
-    return coded, GatheredPayloads(group, [one.payload for one in coded])
+    return GatheredPayloads(group, [one.payload for one in coded])
 
 
-def _sum(
-    group: Group, coded: Sequence[Coded], is_finite: bool, span: SpanRecorder
-) -> tuple[Sequence[Coded], SummedPayloads]:
+def _sum(group: Group, coded: Sequence[Coded], is_finite: bool, span: SpanRecorder) -> SummedPayloads:
     """Agree on bases, express the gradients in them, and start the all-reduce of the coordinates."""
     codecs = [one.unit.codec for one in coded if isinstance(one.unit.codec, Linear)]
     with span("encode", "encode"):
@@ -228,7 +253,7 @@ def _sum(
             expressed = codec.express(one.x, one.basis, group.size)
             coordinates.append(expressed if is_finite else expressed.fill_(torch.nan))
             one.payload = (expressed,) if proposal is None or one.basis is None else (one.basis, expressed)
-    return coded, SummedPayloads(group, coordinates)
+    return SummedPayloads(group, coordinates)
 
 
 def _summed_now(group: Group, proposals: Sequence[Tensor]) -> list[Tensor]:
@@ -238,70 +263,3 @@ def _summed_now(group: Group, proposals: Sequence[Tensor]) -> list[Tensor]:
     for work in sums.works:
         work.wait()
     return sums.received()
-
-
-class _CompressedWork:
-    """Payloads on their way; when they are complete, the bucket becomes the aggregate."""
-
-    def __init__(
-        self,
-        exchange: Compressed,
-        bucket: Bucket,
-        residual: ParameterState | None,
-        summed: tuple[Sequence[Coded], SummedPayloads] | None,
-        gathered: tuple[Sequence[Coded], GatheredPayloads] | None,
-        span: SpanRecorder,
-    ) -> None:
-        self._span = span
-        self._exchange, self._bucket, self._residual = exchange, bucket, residual
-        self._summed, self._gathered = summed, gathered
-        self._works = [*(summed[1].works if summed else []), *([gathered[1].work] if gathered else [])]
-        self._is_over = False
-
-    def wait(self) -> None:
-        """Wait for the payloads, and decode them."""
-        if not self._is_over:
-            for work in self._works:
-                work.wait()
-            self._is_over = True
-            with self._span("decode", "encode"):
-                self._decode()
-
-    def done(self) -> bool:
-        """Whether the payloads are complete; they are then decoded."""
-        if not self._is_over and all(work.done() for work in self._works):
-            self.wait()
-        return self._is_over
-
-    def _decode(self) -> None:
-        summed = list(zip(self._summed[0], self._summed[1].received(), strict=True)) if self._summed else []
-        gathered = (
-            list(zip(self._gathered[0], self._gathered[1].received(), strict=True)) if self._gathered else []
-        )
-        floats = [total for _, total in summed]
-        floats += [tensor for _, payloads in gathered for payload in payloads for tensor in payload]
-        if not all_finite(floats):
-            self._bucket.gradients.fill_(torch.nan)
-            return
-        for one, total in summed:
-            self._exchange.remember(one, (*one.payload[:-1], total))
-            self._keep_residual(one)
-            codec = one.unit.codec
-            if isinstance(codec, Linear):
-                codec.reconstruct(total, one.basis, one.out)
-        for one, payloads in gathered:
-            self._exchange.remember(one, one.payload)
-            self._keep_residual(one)
-            one.unit.codec.aggregate(payloads, one.out, one.seeds)
-        if self._residual is not None:
-            self._residual.use_spare(self._bucket)
-        self._summed = self._gathered = None
-
-    def _keep_residual(self, one: Coded) -> None:
-        """Make x what this worker did not send."""
-        if self._residual is None:
-            return
-        if one.unit.feedback:
-            one.unit.codec.subtract(one.x, one.payload, one.own_seed)
-        else:
-            one.x.zero_()

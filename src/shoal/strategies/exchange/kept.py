@@ -9,7 +9,7 @@ from torch import Tensor
 from shoal.comm.group import Group, Work
 from shoal.prune.masks import WeightMasks
 from shoal.strategies.buckets.bucket import Bucket, Region
-from shoal.strategies.exchange.exchange import Exchange
+from shoal.strategies.exchange.exchange import Exchange, Then
 
 
 class _Packing(NamedTuple):
@@ -60,7 +60,12 @@ class KeptOnly(Exchange):
         sent = Bucket(
             bucket.flat[packing.elements], packing.regions, num_piggyback, bucket.index, bucket.is_last
         )
-        return _UnpackingWork(self._inner(group, sent), bucket, sent, packing.elements)
+
+        def unpack() -> None:
+            bucket.flat.zero_()
+            bucket.flat[packing.elements] = sent.flat
+
+        return Then([self._inner(group, sent)], unpack)
 
     def _packing(self, bucket: Bucket) -> _Packing:
         packing = self._packings.get(bucket.key)
@@ -86,23 +91,3 @@ class KeptOnly(Exchange):
     def load(self, pieces: Mapping[str, Tensor]) -> None:
         """Restore the state of the inner exchange."""
         self._inner.load(pieces)
-
-
-class _UnpackingWork:
-    """A packed bucket on its way."""
-
-    def __init__(self, work: Work, bucket: Bucket, sent: Bucket, elements: Tensor) -> None:
-        self._work, self._bucket, self._sent, self._elements = work, bucket, sent, elements
-        self._is_over = False
-
-    def wait(self) -> None:
-        """Wait for the packed bucket, and unpack it."""
-        if not self._is_over:
-            self._work.wait()
-            self._is_over = True
-            self._bucket.flat.zero_()
-            self._bucket.flat[self._elements] = self._sent.flat
-
-    def done(self) -> bool:
-        """Whether `wait` would return at once."""
-        return self._is_over or self._work.done()

@@ -1,4 +1,6 @@
-"""Rules: many workers' buckets become one. Pure functions of `rows`, a tensor [workers, elements].
+"""Rules: many workers' buckets become one; and the exchange that applies one instead of a sum.
+
+A rule is a pure function of `rows`, a tensor [workers, elements].
 
 Write W for the number of workers, of which `bad` may have sent anything at all::
 
@@ -22,12 +24,16 @@ each other, so they assume that workers have equal shares; with uneven shares, l
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from shoal.comm.group import Group, Work
 from shoal.comm.reduction import Op, tree_reduce
 from shoal.errors import ConfigError
+from shoal.strategies.buckets.bucket import Bucket
+from shoal.strategies.exchange.exchange import Exchange, Then
 
 
 def total(rows: Tensor) -> Tensor:
@@ -169,3 +175,34 @@ def _sorted(rows: Sequence[Tensor]) -> list[Tensor]:
             low, high = ordered[place], ordered[place + 1]
             ordered[place], ordered[place + 1] = torch.minimum(low, high), torch.maximum(low, high)
     return ordered
+
+
+@dataclass(frozen=True)
+class Robust(Exchange):
+    """Phase 1, all-gather: every worker receives all buckets. Phase 2, every worker applies the rule.
+
+    The aggregate stands for the sum, a rule for one worker's bucket: the bucket becomes workers · rule(rows, bad). All
+    workers apply the same function to the same rows, so all hold the same bits.
+
+    Costs (W − 1)·n elements received by every worker, where an all-reduce has 2·n·(W − 1)/W, and memory for W
+    buckets, twice while the rule sorts. The all-gather may proceed while the caller computes; the rule is applied in
+    `wait`.
+    """
+
+    rule: Callable[[Tensor, int], Tensor]
+    bad: int
+
+    @property
+    def tolerates(self) -> int:
+        """As many bad workers as the rule was built for."""
+        return self.bad
+
+    def __call__(self, group: Group, bucket: Bucket) -> Work:
+        """Start the all-gather."""
+        flat = bucket.flat
+        rows = torch.empty((group.size, flat.numel()), dtype=flat.dtype, device=flat.device)
+
+        def apply() -> None:
+            torch.mul(self.rule(rows, self.bad), len(rows), out=flat)
+
+        return Then([group.all_gather(rows, flat)], apply)

@@ -11,7 +11,7 @@ from torch import Tensor
 from shoal.strategies.buckets.bucket import Bucket
 from shoal.strategies.buckets.unused import refuse_unused
 from shoal.strategies.exchange.build import compressed_in
-from shoal.strategies.exchange.linear import AllReduce
+from shoal.strategies.exchange.exchange import AllReduce
 from shoal.strategies.guard import ROW, GuardVerdict
 from shoal.strategies.local.averagings import Averaging, Averagings, FragmentStates
 from shoal.strategies.local.fragment import Moments

@@ -1,4 +1,7 @@
-"""Cuts a model into stages: by measured cost, or where the user says.
+"""Cuts a model into stages: by measured cost, by size, or where the user says.
+
+`layers_of` lists a model's layers in the order in which they are applied; a pipeline or an RPC model is cut between
+them, and `check_order` shows on a few samples that they compute what the model does.
 
 A stage is some consecutive layers. Measured cuts minimise the time of the slowest stage, because the slowest stage sets
 the pace of a pipeline; a new stage then begins at a layer with parameters, so that activation functions and pooling
@@ -6,8 +9,9 @@ stay with the layer before them, and less is sent. A cut by hand may be between 
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -15,8 +19,114 @@ from torch import Tensor, nn
 from shoal.comm.agree import share_text
 from shoal.comm.group import BUSY_S, Group
 from shoal.errors import ConfigError, unknown
-from shoal.strategies.layout.sequence import NamedLayer, layers_of
+from shoal.models.evaluation_mode import evaluation_mode
 from shoal.strategies.step import gradients_from
+
+
+class NamedLayer(NamedTuple):
+    """One step of the composition that a model computes."""
+
+    name: str
+    module: nn.Module
+
+
+def layers_of(model: nn.Module) -> list[NamedLayer]:
+    """The layers whose composition is the model's forward pass.
+
+    `nn.Sequential` is taken apart, also where it is nested. Any other model declares its order: its method
+    `as_sequence()` returns (name, module) pairs, and applying these modules one after the other must give what
+    `forward` gives. A module in which data takes several paths, such as a residual block, is one layer.
+
+    >>> [name for name, _ in layers_of(nn.Sequential(nn.Flatten(), nn.Sequential(nn.Linear(4, 2), nn.ReLU())))]
+    ['0', '1.0', '1.1']
+    """
+    if not (_is_plain_sequence(model) or hasattr(model, "as_sequence")):
+        raise ConfigError(
+            f"cannot cut {type(model).__name__} into stages: the order of its layers is unknown",
+            "Make the model an nn.Sequential, or give it a method as_sequence() that returns (name, module) pairs.",
+        )
+    return list(_flat("", model))
+
+
+def _flat(name: str, module: nn.Module) -> Iterator[NamedLayer]:
+    prefix = f"{name}." if name else ""
+    if _is_plain_sequence(module):
+        # `named_children` would leave out a layer that is used a second time.
+        for key, child in module._modules.items():  # pyright: ignore[reportPrivateUsage]
+            if child is not None:
+                yield from _flat(prefix + key, child)
+    elif hasattr(module, "as_sequence"):
+        for pair in cast(Any, module).as_sequence():
+            if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[1], nn.Module)):
+                raise ConfigError(
+                    f"{type(module).__name__}.as_sequence() returned {type(pair).__name__} entries, "
+                    "expected (name, module) pairs"
+                )
+            yield NamedLayer(prefix + pair[0], pair[1])
+    else:
+        yield NamedLayer(name, module)
+
+
+def _is_plain_sequence(module: nn.Module) -> bool:
+    """Whether calling the module is nothing but calling its children in order."""
+    if not isinstance(module, nn.Sequential) or type(module).forward is not nn.Sequential.forward:
+        return False
+    hooks = module._forward_hooks, module._forward_pre_hooks, module._backward_hooks  # pyright: ignore[reportPrivateUsage]
+    return not any(hooks)
+
+
+@torch.no_grad()
+def check_order(model: nn.Module, stages: Sequence[Sequence[NamedLayer]], sample: Tensor) -> None:
+    """Refuse stages that do not compute what the model does, and outputs of a stage that cannot be sent.
+
+    Tried on the inputs of a few samples, in evaluation mode.
+    """
+    given: dict[nn.Module, Any] = {}
+    """The input of each layer in the model's own pass."""
+
+    def enter(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        if inputs and isinstance(inputs[0], Tensor):
+            given.setdefault(module, inputs[0].clone())  # a layer may write into its input
+
+    with evaluation_mode(model):
+        modules = {layer.module for stage in stages for layer in stage}
+        hooks = [module.register_forward_pre_hook(enter) for module in modules]
+        try:
+            expected = model(sample)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        value: Any = sample.clone()
+        previous = ""
+        for stage in stages:
+            if not isinstance(value, Tensor):
+                raise ConfigError(
+                    f"cannot cut after '{previous}': its output is a {type(value).__name__}, expected one tensor",
+                    "Cut elsewhere: name the layers at which a stage begins. "
+                    "Or make one module of the layers around it.",
+                )
+            for layer in stage:
+                # Only the first use of a layer is compared: a layer may be used twice.
+                _check_same(
+                    given.pop(layer.module, value), value, model, f"the input of '{layer.name}'", previous
+                )
+                value, previous = layer.module(value), layer.name
+        _check_same(expected, value, model, "the result", previous)
+
+
+def _check_same(own: Any, value: Any, model: nn.Module, what: str, previous: str) -> None:
+    if not (isinstance(own, Tensor) and isinstance(value, Tensor)):
+        return
+    first, second = own.double(), value.double()
+    largest = first.abs().max().item() if own.numel() else 0.0
+    if own.shape != value.shape or not torch.allclose(first, second, 1e-3, 1e-3 * largest, equal_nan=True):
+        source = f"the output of '{previous}'" if previous else "the model's input"
+        raise ConfigError(
+            f"the layers of {type(model).__name__} in order do not compute what its forward pass does: "
+            f"{what} is not {source}",
+            "Make one module of layers with a skip connection, or with a function between them.",
+        )
+
 
 REPEATS = 3
 """Measurements of each layer; the shortest counts."""
@@ -66,6 +176,29 @@ def cut_by_size(model: nn.Module, num_stages: int) -> list[list[NamedLayer]]:
     allowed = _possible_starts(layers, num_stages)
     sizes = [sum(param.numel() for param in layer.module.parameters()) for layer in layers]
     return _stages(layers, balanced(sizes, allowed, num_stages))
+
+
+def stage_ranks(size: int) -> list[int]:
+    """The workers that hold a stage: all but the driver, unless there are only two.
+
+    >>> stage_ranks(2), stage_ranks(3), stage_ranks(4)
+    ([0, 1], [1, 2], [1, 2, 3])
+    """
+    return [0, 1] if size == 2 else list(range(1, size))
+
+
+def cut_for_rpc(model: nn.Module, names: str, num_workers: int) -> list[list[NamedLayer]]:
+    """The stages of a model on so many workers: where the user says, else of about equal numbers of parameters."""
+    num_stages = len(stage_ranks(num_workers))
+    if not names:
+        return cut_by_size(model, num_stages)
+    stages = cut_by_name(model, [name.strip() for name in names.split(",")])
+    if len(stages) != num_stages:
+        raise ConfigError(
+            f"--strategy.cut {names} makes {len(stages)} stages, but {num_workers} workers hold {num_stages}",
+            f"Name {num_stages - 1} layer{'s' * (num_stages > 2)}, or use --workers {len(stages) + 1}.",
+        )
+    return stages
 
 
 def check_num_stages(model: nn.Module, num_stages: int) -> None:
@@ -192,16 +325,17 @@ def _is_trained(layer: NamedLayer) -> bool:
 
 def _tied_across(layers: Sequence[NamedLayer], start: int) -> tuple[str, str] | None:
     """The names of two layers, one before `start` and one from there on, that share a parameter or a buffer."""
-    owner = {id(tensor): layer.name for layer in layers[:start] for tensor in _tensors(layer.module)}
-    for layer in layers[start:]:
-        for tensor in _tensors(layer.module):
-            if id(tensor) in owner:
-                return owner[id(tensor)], layer.name
-    return None
-
-
-def _tensors(module: nn.Module) -> list[Tensor]:
-    return [*module.parameters(), *module.buffers()]
+    held = [(layer.name, [*layer.module.parameters(), *layer.module.buffers()]) for layer in layers]
+    owner = {id(tensor): name for name, tensors in held[:start] for tensor in tensors}
+    return next(
+        (
+            (owner[id(tensor)], name)
+            for name, tensors in held[start:]
+            for tensor in tensors
+            if id(tensor) in owner
+        ),
+        None,
+    )
 
 
 def _listed(layers: Sequence[NamedLayer]) -> str:

@@ -15,13 +15,12 @@ from shoal.data.dataset import Batch
 from shoal.errors import ConfigError
 from shoal.events.spans import HostClock, Kind, SpanRecorder
 from shoal.models.has_values import check_has_values
-from shoal.strategies.layout.sequence import NamedLayer, check_order, layers_of
 from shoal.strategies.library.default_group import check_threads, group_of
 from shoal.strategies.library.part_gradients import mark
 from shoal.strategies.pieces.piece import Piece
 from shoal.strategies.pieces.whole_tensors import WholeTensors
-from shoal.strategies.pipeline.cut import cut_by_cost, cut_by_name
-from shoal.strategies.pipeline.pipeline import Pipelined, PipelinePlan, divided
+from shoal.strategies.pipeline.cut import NamedLayer, check_order, cut_by_cost, cut_by_name, layers_of
+from shoal.strategies.pipeline.pipeline import Pipelined, PipelinePlan, divided, schedule_of
 from shoal.strategies.replicas.initial_state import sync_initial_state
 from shoal.strategies.strategy import Share
 
@@ -84,7 +83,7 @@ class Pipeline(nn.Module):
         sync_initial_state(group, [Piece.whole(f"model.{name}", tensor) for name, tensor in state.items()])
         plan = PipelinePlan(schedule, microbatches, weight_gradients_once, recompute)
         stages = self._stages(module, group, cut, example)
-        plan.schedule_of(group.size, microbatches)  # refuse an unknown one now
+        schedule_of(plan, group.size, microbatches)  # refuse an unknown one now
 
         def loss_sum(outputs: Tensor, labels: Tensor) -> Tensor:
             return loss(outputs, labels) * len(labels)

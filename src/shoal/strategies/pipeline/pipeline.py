@@ -1,8 +1,8 @@
 """`pipeline`: the model cut into stages, one for each worker; activations go down, gradients come back up."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import final
 
 import torch
@@ -15,11 +15,10 @@ from shoal.events.spans import SpanRecorder
 from shoal.models.evaluation_mode import evaluation_mode
 from shoal.models.measures import Measure
 from shoal.strategies.layout.layout import Layout
-from shoal.strategies.layout.sequence import NamedLayer
 from shoal.strategies.pieces.piece import Piece, Place
 from shoal.strategies.pieces.state import model_pieces, names_of, parts_of
-from shoal.strategies.pipeline.forms import Form, Forms, learn_forms, share_form
-from shoal.strategies.pipeline.interpreter import Interpreter
+from shoal.strategies.pipeline.cut import NamedLayer
+from shoal.strategies.pipeline.interpreter import ActivationForm, Forms, Interpreter, learn_forms, share_form
 from shoal.strategies.pipeline.schedule import Schedule
 from shoal.strategies.pipeline.schedules import build as build_schedule
 from shoal.strategies.pipeline.schedules import with_weights_once
@@ -41,30 +40,20 @@ class PipelinePlan:
     """Whether all weight gradients of a step are computed at its end, at once."""
     recompute: bool = False
     """Whether activations are computed again for backward, instead of kept."""
-    _made: dict[tuple[int, int], Schedule] = field(default_factory=dict, compare=False, repr=False)
 
     @cached_property
     def updates_inside(self) -> bool:
         """Whether the schedule updates the weights after every micro-batch."""
         return build_schedule(self.schedule, 1, 1).updates_inside
 
-    def check_adds_up(self) -> None:
-        """Refuse a schedule that updates after every micro-batch where the gradients of a whole batch are wanted."""
-        if self.updates_inside:
-            raise ConfigError(
-                f"schedule {self.schedule} updates the weights inside a step: it has no gradients of a whole batch",
-                "Use 1f1b, which has the same bubble.",
-            )
 
-    def schedule_of(self, stages: int, microbatches: int) -> Schedule:
-        """The schedule for so many micro-batches, made and checked once."""
-        key = stages, microbatches
-        if key not in self._made:
-            made = build_schedule(self.schedule, stages, microbatches)
-            made = with_weights_once(made) if self.weights_once else made
-            validate(made)
-            self._made[key] = made
-        return self._made[key]
+@cache
+def schedule_of(plan: PipelinePlan, stages: int, microbatches: int) -> Schedule:
+    """The schedule for so many micro-batches, checked."""
+    made = build_schedule(plan.schedule, stages, microbatches)
+    made = with_weights_once(made) if plan.weights_once else made
+    validate(made)
+    return made
 
 
 @final
@@ -127,7 +116,7 @@ class Pipelined(Layout):
         )
         self.updates_inside = plan.updates_inside
         self._interpreter = Interpreter(group, self._stage, span)
-        self._forms: dict[tuple[bool, bool, Form], Forms] = {}
+        self._forms: dict[tuple[bool, bool, ActivationForm], Forms] = {}
 
     def on_final(self, param: Tensor, callback: Callable[[Tensor], None]) -> Callable[[], None]:
         """Call back at the end of `gradients`: before that, no gradient has those of all micro-batches."""
@@ -153,7 +142,12 @@ class Pipelined(Layout):
 
     def accumulate(self, parts: Sequence[Batch], scale: float) -> Tensor | None:
         """Add scale · ∂(sum of losses)/∂θ of these micro-batches to the gradients; that sum, on the last stage."""
-        self._plan.check_adds_up()
+        if self.updates_inside:
+            raise ConfigError(
+                f"schedule {self._plan.schedule} updates the weights inside a step: "
+                "it has no gradients of a whole batch",
+                "Use 1f1b, which has the same bubble.",
+            )
         return self._run(parts, [scale] * len(parts))
 
     def update_each(self, share: Share, update: Callable[[], object]) -> Tensor:
@@ -172,10 +166,9 @@ class Pipelined(Layout):
     def _run(
         self, parts: Sequence[Batch], scales: Sequence[float], update: Callable[[], object] | None = None
     ) -> Tensor | None:
-        """Execute this stage's row of the schedule; the sum of the losses, on the last stage."""
         forms = self._forms_of(parts[0].inputs, training=True)
-        schedule = self._plan.schedule_of(self._group.size, len(parts))
-        return self._interpreter.run(schedule.rows[self._group.rank], parts, forms, scales, update)
+        row = schedule_of(self._plan, self._group.size, len(parts)).rows[self._group.rank]
+        return self._interpreter.run(row, parts, forms, scales, update)
 
     @torch.no_grad()
     def evaluate(self, batch: Batch) -> Sums:
@@ -193,7 +186,7 @@ class Pipelined(Layout):
     def predict(self, inputs: Tensor) -> Tensor:
         """The model's outputs in evaluation mode, on every worker."""
         outputs, group = self._inferred(inputs), self._group
-        form = share_form(group, None if outputs is None else Form.of(outputs))
+        form = share_form(group, None if outputs is None else ActivationForm.of(outputs))
         outputs = form.empty(len(inputs), inputs.device) if outputs is None else outputs.contiguous()
         group.broadcast(outputs, root=group.size - 1).wait()
         return outputs
@@ -221,7 +214,7 @@ class Pipelined(Layout):
 
     def _forms_of(self, inputs: Tensor, training: bool) -> Forms:
         """The forms of activations; the first batch of a kind passes through the stages once more to learn them."""
-        key = training, torch.is_autocast_enabled(inputs.device.type), Form.of(inputs)
+        key = training, torch.is_autocast_enabled(inputs.device.type), ActivationForm.of(inputs)
         if key not in self._forms:
             self._forms[key] = learn_forms(
                 self._group, lambda few: self._inference(few, training), inputs, self._last_layer
@@ -262,11 +255,10 @@ def divided(share: Share, microbatches: int) -> list[Batch]:
     batches = [part for part in share.parts if part.num_samples]
     if not batches:
         return []
-    inputs, labels = _joined([part.inputs for part in batches]), _joined([part.labels for part in batches])
+    inputs, labels = batches[0].inputs, batches[0].labels
+    if len(batches) > 1:
+        inputs = torch.cat([part.inputs for part in batches])
+        labels = torch.cat([part.labels for part in batches])
     count = min(microbatches, len(inputs))
     pairs = zip(inputs.tensor_split(count), labels.tensor_split(count), strict=True)
     return [Batch(part, part_labels, len(part)) for part, part_labels in pairs]
-
-
-def _joined(tensors: Sequence[Tensor]) -> Tensor:
-    return tensors[0] if len(tensors) == 1 else torch.cat(list(tensors))

@@ -49,7 +49,7 @@ class ActionKind(Enum):
     @property
     def is_message(self) -> bool:
         """Whether it moves data between stages; all others compute."""
-        return self in _STEP_TO_PARTNER
+        return self in STEP_TO_PARTNER
 
     @property
     def is_send(self) -> bool:
@@ -59,7 +59,7 @@ class ActionKind(Enum):
     @property
     def step_to_partner(self) -> int:
         """Of a message: the partner's stage minus this one."""
-        return _STEP_TO_PARTNER[self]
+        return STEP_TO_PARTNER[self]
 
     @property
     def counterpart(self) -> "ActionKind":
@@ -67,18 +67,25 @@ class ActionKind(Enum):
         return _COUNTERPART[self]
 
 
-_STEP_TO_PARTNER = {
+STEP_TO_PARTNER = {
     ActionKind.SEND_ACTIVATION: +1,
     ActionKind.RECV_ACTIVATION: -1,
     ActionKind.SEND_GRADIENT: -1,
     ActionKind.RECV_GRADIENT: +1,
 }
+"""Of each message: the partner's stage minus this one."""
 _COUNTERPART = {
     ActionKind.SEND_ACTIVATION: ActionKind.RECV_ACTIVATION,
     ActionKind.RECV_ACTIVATION: ActionKind.SEND_ACTIVATION,
     ActionKind.SEND_GRADIENT: ActionKind.RECV_GRADIENT,
     ActionKind.RECV_GRADIENT: ActionKind.SEND_GRADIENT,
 }
+MESSAGES = {
+    ActionKind.FORWARD: (ActionKind.RECV_ACTIVATION, ActionKind.SEND_ACTIVATION),
+    ActionKind.BACKWARD: (ActionKind.RECV_GRADIENT, ActionKind.SEND_GRADIENT),
+    ActionKind.BACKWARD_INPUT: (ActionKind.RECV_GRADIENT, ActionKind.SEND_GRADIENT),
+}
+"""What an action receives before it, and sends after it, where there is a neighbour."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +99,13 @@ class Action:
     kind: ActionKind
     microbatch: int
 
-    def __str__(self) -> str:
+    @cached_property
+    def name(self) -> str:
+        """As a row lists it."""
         return f"{self.kind.value}{'*' if self.microbatch == ALL else self.microbatch}"
+
+    def __str__(self) -> str:
+        return self.name
 
 
 Row = tuple[Action, ...]
@@ -132,13 +144,12 @@ def parse_row(text: str) -> Row:
     >>> [str(action) for action in parse_row("F0 sA0 rG0 I0 W*")]
     ['F0', 'sA0', 'rG0', 'I0', 'W*']
     """
-    return tuple(_parse_action(word) for word in text.split())
-
-
-def _parse_action(word: str) -> Action:
-    name = word.rstrip("0123456789*")
-    number = word[len(name) :]
-    return Action(ActionKind(name), ALL if number == "*" else int(number))
+    row: list[Action] = []
+    for word in text.split():
+        kind = word.rstrip("0123456789*")
+        number = word[len(kind) :]
+        row.append(Action(ActionKind(kind), ALL if number == "*" else int(number)))
+    return tuple(row)
 
 
 def live_activations(row: Row) -> list[int]:

@@ -1,15 +1,15 @@
 """One stage of a pipeline: forward and both halves of backward of micro-batches, several of them in flight."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Generator, Iterable
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import final
 
 import torch
 from torch import Tensor, nn
 
+from shoal.strategies.pipeline.schedule import ALL
 from shoal.strategies.pipeline.weight_gradients import WeightGradients
-from shoal.strategies.pipeline.weight_versions import WeightVersions
 from shoal.strategies.step import Loss, backward_from
 
 Autocast = Callable[[str], AbstractContextManager[object]]
@@ -35,7 +35,7 @@ class PipelineStage:
 
     With `recompute`, a stage keeps the input of each micro-batch only, and repeats the forward pass when its backward
     begins: less memory, a third more work. The repetition draws the same random numbers and leaves batch statistics as
-    they are. With `stash_weights`, weights may change while micro-batches are in flight (`weight_versions`).
+    they are. With `stash_weights`, weights may change while micro-batches are in flight (`WeightVersions`).
     """
 
     def __init__(
@@ -112,12 +112,11 @@ class PipelineStage:
         return outputs
 
     def backward_weight(self, microbatch: int) -> None:
-        """Add the weight gradients of one micro-batch."""
-        self._weight_gradients.add(microbatch)
-
-    def backward_weight_all(self) -> None:
-        """Add the weight gradients of all micro-batches."""
-        self._weight_gradients.add_all()
+        """Add the weight gradients of one micro-batch, or of `ALL`."""
+        if microbatch == ALL:
+            self._weight_gradients.add_all()
+        else:
+            self._weight_gradients.add(microbatch)
 
     def update(self, update: Callable[[], object]) -> None:
         """Change the weights by the gradients of one micro-batch, which are then dropped. Needs `stash_weights`."""
@@ -141,3 +140,79 @@ def set_random_state(state: list[Tensor], device: torch.device) -> None:
     torch.set_rng_state(state[0])
     if device.type == "cuda":
         torch.cuda.set_rng_state(state[1], device)
+
+
+@final
+class WeightVersions:
+    """Weight stashing: each micro-batch goes backward with the weights that it went forward with.
+
+    While a micro-batch is in flight, the updates of earlier ones change the weights. Its gradient is that of a function
+    only if both passes use the same weights, so a stage keeps every version that a micro-batch in flight has used:
+
+        stage 0 of 2    F0   F1   B0   U0   F2   B1   U1   F3   B2   U2   B3   U3
+        uses version     0    0    0         1    0         2    1         2
+        then kept        0    0    0   0,1  0,1   1   1,2  1,2   2   2,3   3    4
+
+    Nothing is copied in a forward pass. An update first gives the parameters new memory, if a micro-batch in flight
+    uses the present one; the old memory then is the stashed version. On the last stage none is in flight, and nothing
+    is copied.
+
+    Costs a copy of the stage's parameters for each update with micro-batches in flight; memory for as many versions as
+    there are micro-batches in flight, at most. Not safe: a layer that changes in place what its backward pass needs.
+    Torch's check for that counts updates of weights, too, so it is off.
+    """
+
+    def __init__(self, params: Iterable[Tensor]) -> None:
+        self._params = list(params)
+        self._newest = 0
+        self._used: dict[int, int] = {}
+        """The version that each micro-batch in flight has used."""
+        self._stashed: dict[int, list[Tensor]] = {}
+        """The values of versions before the newest."""
+
+    @property
+    def num_live(self) -> int:
+        """The number of versions in memory: those of micro-batches in flight, and the newest."""
+        return len(self._stashed) + 1
+
+    def begin(self, microbatch: int) -> AbstractContextManager[object]:
+        """The context of a micro-batch's forward pass: it uses the newest weights, and its backward pass will, too."""
+        self._used[microbatch] = self._newest
+        return _saving_memory()
+
+    @contextmanager
+    def again(self, microbatch: int) -> Generator[None]:
+        """The context of a forward pass that is repeated: the parameters have the values that the first one used."""
+        stashed = self._stashed.get(self._used[microbatch])
+        if stashed is None:
+            yield
+            return
+        newest = [param.data for param in self._params]
+        self._set(stashed)
+        try:
+            with _saving_memory():
+                yield
+        finally:
+            self._set(newest)
+
+    def end(self, microbatch: int) -> None:
+        """Forget the version of a micro-batch that has gone backward, unless others in flight use it."""
+        version = self._used.pop(microbatch)
+        if version not in self._used.values():
+            self._stashed.pop(version, None)
+
+    def begin_next(self) -> None:
+        """Call before an update: it changes the newest weights, and no version that is in use."""
+        if self._newest in self._used.values():
+            self._stashed[self._newest] = [param.data for param in self._params]
+            self._set([param.data.clone() for param in self._params])
+        self._newest += 1
+
+    def _set(self, values: list[Tensor]) -> None:
+        for param, value in zip(self._params, values, strict=True):
+            param.data = value
+
+
+def _saving_memory() -> AbstractContextManager[object]:
+    # Autograd would save the parameters themselves, and find their new memory in the backward pass.
+    return torch.autograd.graph.saved_tensors_hooks(Tensor.detach, lambda saved: saved)

@@ -1,8 +1,14 @@
-"""The ideal timeline of a schedule: when each action starts and ends if stages wait for nothing but their inputs.
+"""The ideal timeline of a schedule, and the messages that are placed on it.
+
+The timeline says when each action starts and ends if stages wait for nothing but their inputs.
 
 A computing action starts when the one before it in its row has ended and its input has arrived. A message arrives
 `activation` or `gradient` seconds after its producer has ended; it occupies no stage, and messages do not delay each
 other. So the makespan is a lower bound for any machine on which the actions take these times.
+
+A message stands in its rows at the moment at which the ideal timeline has produced it: the sender sends at once, the
+receiver posts the receive before the first action that starts no earlier. In this one order for all stages a send and
+its receive stand together, so nothing deadlocks; each row is one stage's part of it.
 """
 
 from collections.abc import Sequence
@@ -11,7 +17,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from shoal.errors import ConfigError
-from shoal.strategies.pipeline.schedule import ALL, Action, ActionKind, Row, live_activations
+from shoal.strategies.pipeline.schedule import ALL, MESSAGES, Action, ActionKind, Row, live_activations
 
 
 @dataclass(frozen=True)
@@ -104,20 +110,26 @@ def timeline(rows: Sequence[Row], times: StageTimes | Sequence[StageTimes] = UNI
     queues = [[action for action in row if not action.kind.is_message] for row in rows]
     num_microbatches = len({action.microbatch for queue in queues for action in queue} - {ALL})
     done: list[list[TimedAction]] = [[] for _ in rows]
+    # The moment at which a stage has received a message; the outer stages start without.
     arrivals: dict[tuple[ActionKind, int, int], float] = {}
     advanced = True
     while advanced:
         advanced = False
         for stage, queue in enumerate(queues):
             while len(done[stage]) < len(queue):
-                action = queue[len(done[stage])]
-                ready = _arrival(action, stage, len(rows), arrivals)
+                action, took = queue[len(done[stage])], each_times[stage]
+                received, sent = MESSAGES.get(action.kind, (None, None))
+                ready = 0.0
+                if received is not None and 0 <= stage + received.step_to_partner < len(rows):
+                    ready = arrivals.get((received, stage, action.microbatch))
                 if ready is None:
                     break
                 start = max(ready, done[stage][-1].end if done[stage] else 0.0)
-                end = start + each_times[stage].of(action, num_microbatches)
+                end = start + took.of(action, num_microbatches)
                 done[stage].append(TimedAction(action, start, end))
-                _deliver(action, stage, end, each_times[stage], arrivals)
+                if sent is not None:
+                    delay = took.activation if sent is ActionKind.SEND_ACTIVATION else took.gradient
+                    arrivals[sent.counterpart, stage + sent.step_to_partner, action.microbatch] = end + delay
                 advanced = True
     for stage, queue in enumerate(queues):
         if len(done[stage]) < len(queue):
@@ -128,25 +140,31 @@ def timeline(rows: Sequence[Row], times: StageTimes | Sequence[StageTimes] = UNI
     return Timeline(tuple(map(tuple, done)))
 
 
-def _arrival(
-    action: Action, stage: int, num_stages: int, arrivals: dict[tuple[ActionKind, int, int], float]
-) -> float | None:
-    """When the input of an action arrives; None while that is unknown."""
-    if action.kind is ActionKind.FORWARD and stage > 0:
-        return arrivals.get((ActionKind.RECV_ACTIVATION, stage, action.microbatch))
-    if action.kind in (ActionKind.BACKWARD, ActionKind.BACKWARD_INPUT) and stage < num_stages - 1:
-        return arrivals.get((ActionKind.RECV_GRADIENT, stage, action.microbatch))
-    return 0.0
+def with_messages(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """The rows with every send and receive.
 
-
-def _deliver(
-    action: Action,
-    stage: int,
-    end: float,
-    times: StageTimes,
-    arrivals: dict[tuple[ActionKind, int, int], float],
-) -> None:
-    if action.kind is ActionKind.FORWARD:
-        arrivals[ActionKind.RECV_ACTIVATION, stage + 1, action.microbatch] = end + times.activation
-    elif action.kind in (ActionKind.BACKWARD, ActionKind.BACKWARD_INPUT):
-        arrivals[ActionKind.RECV_GRADIENT, stage - 1, action.microbatch] = end + times.gradient
+    >>> from shoal.strategies.pipeline.schedule import parse_row
+    >>> for row in with_messages([parse_row("F0 F1 B0 B1"), parse_row("F0 B0 F1 B1")]):
+    ...     print(*row)
+    F0 sA0 F1 sA1 rG0 B0 rG1 B1
+    rA0 F0 rA1 B0 sG0 F1 B1 sG1
+    """
+    ideal = timeline(rows)
+    messages = sorted(
+        (timed.end, stage, sent.value, timed.action.microbatch)
+        for stage, row in enumerate(ideal.rows)
+        for timed in row
+        if timed.action.kind in MESSAGES
+        for sent in MESSAGES[timed.action.kind][1:]
+        if 0 <= stage + sent.step_to_partner < len(rows)
+    )
+    # A message comes before the actions that start when it is sent: one of them may wait for it.
+    entries: list[list[tuple[float, Action]]] = [[] for _ in rows]
+    for moment, stage, name, microbatch in messages:
+        kind = ActionKind(name)
+        entries[stage].append((moment, Action(kind, microbatch)))
+        entries[stage + kind.step_to_partner].append((moment, Action(kind.counterpart, microbatch)))
+    for stage, row in enumerate(ideal.rows):
+        entries[stage] += [(timed.start, timed.action) for timed in row]
+        entries[stage].sort(key=lambda entry: entry[0])  # stable: at one moment messages come first
+    return tuple(tuple(action for _, action in each) for each in entries)

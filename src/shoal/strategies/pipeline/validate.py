@@ -7,7 +7,15 @@ from itertools import pairwise
 from typing import NoReturn
 
 from shoal.errors import ConfigError
-from shoal.strategies.pipeline.schedule import ALL, Action, ActionKind, Row, Schedule, live_activations
+from shoal.strategies.pipeline.schedule import (
+    ALL,
+    MESSAGES,
+    Action,
+    ActionKind,
+    Row,
+    Schedule,
+    live_activations,
+)
 
 F, B, I, W, U = (  # noqa: E741
     ActionKind.FORWARD,
@@ -16,11 +24,6 @@ F, B, I, W, U = (  # noqa: E741
     ActionKind.BACKWARD_WEIGHT,
     ActionKind.UPDATE,
 )
-SEND_A, RECV_A = ActionKind.SEND_ACTIVATION, ActionKind.RECV_ACTIVATION
-SEND_G, RECV_G = ActionKind.SEND_GRADIENT, ActionKind.RECV_GRADIENT
-
-MESSAGES = {F: (RECV_A, SEND_A), B: (RECV_G, SEND_G), I: (RECV_G, SEND_G)}
-"""What an action receives before it, and sends after it, where there is a neighbour."""
 
 
 def validate(schedule: Schedule) -> None:
@@ -33,20 +36,20 @@ def validate(schedule: Schedule) -> None:
     """
     if not schedule.rows or schedule.num_microbatches < 1:
         raise ConfigError(f"schedule {schedule.name} needs at least 1 stage and 1 micro-batch")
-    stages = [_Stage(number, schedule) for number in range(schedule.num_stages)]
+    stages = [_StageRow(number, schedule) for number in range(schedule.num_stages)]
     for stage in stages:
         stage.check_numbers()
         stage.check_forward_and_backward()
         stage.check_updates(schedule.updates_inside)
         stage.check_messages()
     for stage, following in pairwise(stages):
-        _check_channel(stage, SEND_A, following)
-        _check_channel(following, SEND_G, stage)
+        _check_channel(stage, ActionKind.SEND_ACTIVATION, following)
+        _check_channel(following, ActionKind.SEND_GRADIENT, stage)
     _check_deadlock(stages)
     _check_memory(schedule, stages)
 
 
-class _Stage:
+class _StageRow:
     """A row, with the position of each of its actions."""
 
     def __init__(self, number: int, schedule: Schedule) -> None:
@@ -76,8 +79,7 @@ class _Stage:
     def check_forward_and_backward(self) -> None:
         """F, then B, or I and then W, of every micro-batch, each in ascending order."""
         for microbatch in range(self.num_microbatches):
-            forward = self._position(F, microbatch)
-            whole, half = self._position(B, microbatch), self._position(I, microbatch)
+            forward, whole, half = (self.position.get(Action(kind, microbatch)) for kind in (F, B, I))
             if forward is None:
                 raise ConfigError(f"stage {self.number}: F{microbatch} is missing")
             backward = half if whole is None else whole
@@ -89,11 +91,17 @@ class _Stage:
                 self.fail(backward, f"comes before F{microbatch}, action {forward}")
             self._check_weight_gradient(microbatch, backward)
         for kind in (F, B, I, W):
-            self._check_ascending(kind)
+            for before, after in pairwise(self.positions(kind)):
+                if self.row[after].microbatch < self.row[before].microbatch:
+                    self.fail(
+                        after, f"comes after {self.row[before]}, but micro-batches go in ascending order"
+                    )
 
     def _check_weight_gradient(self, microbatch: int, backward: int) -> None:
         """Once per micro-batch: in B, or in one W after I."""
-        found = [p for each in (microbatch, ALL) if (p := self._position(W, each)) is not None]
+        found = [
+            self.position[key] for each in (microbatch, ALL) if (key := Action(W, each)) in self.position
+        ]
         name = f"{self.row[backward]}, action {backward}"
         if self.row[backward].kind is B:
             if found:
@@ -106,12 +114,6 @@ class _Stage:
                 self.fail(position, f"comes before {name}")
         if len(found) > 1:
             self.fail(found[1], f"W{microbatch}, action {found[0]}, computes a weight gradient already")
-
-    def _check_ascending(self, kind: ActionKind) -> None:
-        positions = [p for p, action in enumerate(self.row) if action.kind is kind]
-        for before, after in pairwise(positions):
-            if self.row[after].microbatch < self.row[before].microbatch:
-                self.fail(after, f"comes after {self.row[before]}, but micro-batches go in ascending order")
 
     def check_updates(self, expected: bool) -> None:
         """Either no updates, or one right after each micro-batch's weight gradient: none may add up."""
@@ -151,23 +153,19 @@ class _Stage:
                 if not kind.is_send and found > position:
                     self.fail(position, f"its input arrives later, with {message}, action {found}")
 
-    def _position(self, kind: ActionKind, microbatch: int) -> int | None:
-        return self.position.get(Action(kind, microbatch))
+    def positions(self, kind: ActionKind) -> list[int]:
+        return [position for position, action in enumerate(self.row) if action.kind is kind]
 
 
-def _check_channel(sender: _Stage, kind: ActionKind, receiver: _Stage) -> None:
+def _check_channel(sender: _StageRow, kind: ActionKind, receiver: _StageRow) -> None:
     """The receiver expects the messages of a channel in the order in which they are sent."""
-    sent, expected = _positions(sender, kind), _positions(receiver, kind.counterpart)
+    sent, expected = sender.positions(kind), receiver.positions(kind.counterpart)
     for here, there in zip(sent, expected, strict=True):  # check_messages: both have every micro-batch
         if sender.row[here].microbatch != receiver.row[there].microbatch:
             sender.fail(here, f"is out of order: {receiver.name(there)} expects another message first")
 
 
-def _positions(stage: _Stage, kind: ActionKind) -> list[int]:
-    return [position for position, action in enumerate(stage.row) if action.kind is kind]
-
-
-def _check_deadlock(stages: list[_Stage]) -> None:
+def _check_deadlock(stages: list[_StageRow]) -> None:
     """Execute the rows with unbuffered messages: a send and its receive block until both stages are there.
 
     That is stricter than posted messages, so what passes cannot deadlock with those either.
@@ -181,9 +179,8 @@ def _check_deadlock(stages: list[_Stage]) -> None:
                 action = stage.row[at[number]]
                 if action.kind.is_message:
                     partner = number + action.kind.step_to_partner
-                    if _current(stages[partner], at[partner]) != Action(
-                        action.kind.counterpart, action.microbatch
-                    ):
+                    current = stages[partner].row[at[partner] : at[partner] + 1]
+                    if current != (Action(action.kind.counterpart, action.microbatch),):
                         break
                     at[partner] += 1
                 at[number] += 1
@@ -194,11 +191,7 @@ def _check_deadlock(stages: list[_Stage]) -> None:
         raise ConfigError(f"{first}: deadlock with {' and '.join(others)}, if no message is buffered")
 
 
-def _current(stage: _Stage, position: int) -> Action | None:
-    return stage.row[position] if position < len(stage.row) else None
-
-
-def _check_memory(schedule: Schedule, stages: list[_Stage]) -> None:
+def _check_memory(schedule: Schedule, stages: list[_StageRow]) -> None:
     """Each stage holds as many activations as the schedule declares, and frees them all."""
     if len(schedule.peak_live) != len(stages):
         raise ConfigError(

@@ -13,7 +13,6 @@ several micro-batches, x and g can be joined first: one product instead of many 
 All other layers have small weights, or unknown ones: autograd computes their gradients together with those of inputs.
 """
 
-from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from sys import getrefcount
 from typing import Any, NamedTuple, final
@@ -26,23 +25,14 @@ _OWN_REFERENCES = 3
 """References to a buffer that the program does not use: the table's, a variable's, and `getrefcount`'s argument."""
 
 
-class SetAside(NamedTuple):
+class _LayerGradient(NamedTuple):
     """What the weight gradient of one layer and one micro-batch needs."""
 
     layer: Any
     weight: Tensor
     bias: Tensor | None
     inputs: Tensor
-    gradient: Tensor
-    """Of the layer's output."""
-
-
-class _Rule(NamedTuple):
-    """How a kind of layer computes."""
-
-    output: Callable[[Any, Tensor, Tensor, Tensor | None], Tensor]
-    input_gradient: Callable[[Any, Tensor, Tensor, Tensor], Tensor]
-    add_weight_gradient: Callable[["WeightGradients", SetAside], None]
+    of_output: Tensor
 
 
 @final
@@ -56,7 +46,8 @@ class WeightGradients:
     def __init__(self, model: nn.Module) -> None:
         self.current = 0
         """The micro-batch whose backward runs."""
-        self._kept: dict[int, list[SetAside]] = {}
+        self.set_aside: dict[int, list[_LayerGradient]] = {}
+        """By micro-batch; backward puts it there."""
         self._buffers: dict[Tensor, Tensor] = {}
         """Memory of gradients, used again in the next step: fresh memory costs page faults."""
         self._layers = [module for module in model.modules() if _is_splittable(module)]
@@ -68,39 +59,47 @@ class WeightGradients:
         for layer in self._layers:
             del layer.forward
 
-    def set_aside(self, entry: SetAside) -> None:
-        """Keep what a weight gradient needs; backward calls this."""
-        self._kept.setdefault(self.current, []).append(entry)
-
     @torch.no_grad()
     def add(self, microbatch: int) -> None:
         """Add the weight gradients of one micro-batch to the parameters' gradients."""
-        for entry in self._kept.pop(microbatch, ()):
-            _RULES[type(entry.layer)].add_weight_gradient(self, entry)
+        for entry in self.set_aside.pop(microbatch, ()):
+            self._add(entry)
 
     @torch.no_grad()
     def add_all(self) -> None:
         """Add the weight gradients of all micro-batches, each layer's in one computation."""
-        by_layer: dict[tuple[Any, Tensor], list[SetAside]] = {}
-        for microbatch in sorted(self._kept):
-            for entry in self._kept[microbatch]:
+        by_layer: dict[tuple[Any, Tensor], list[_LayerGradient]] = {}
+        for microbatch in sorted(self.set_aside):
+            for entry in self.set_aside[microbatch]:
                 by_layer.setdefault((entry.layer, entry.weight), []).append(entry)
-        self._kept.clear()
+        self.set_aside.clear()
         for entries in by_layer.values():
-            joined = _joined(entries)
-            _RULES[type(joined.layer)].add_weight_gradient(self, joined)
+            joined = entries[0]
+            if len(entries) > 1:
+                inputs = torch.cat([entry.inputs for entry in entries])
+                joined = joined._replace(
+                    inputs=inputs, of_output=torch.cat([each.of_output for each in entries])
+                )
+            self._add(joined)
 
-    def accumulate(self, param: Tensor, gradient: Tensor) -> None:
-        """Add a gradient to a parameter's."""
-        if param.grad is None:
-            param.grad = gradient.to(param.dtype)
+    def _add(self, entry: _LayerGradient) -> None:
+        layer, weight, bias, inputs, gradient = entry
+        if isinstance(layer, nn.Linear):
+            rows = gradient.reshape(-1, gradient.shape[-1])
+            self._add_product(weight, rows.t(), inputs.reshape(-1, inputs.shape[-1]))
+            for_bias = None if bias is None else rows.sum(0)
         else:
-            param.grad.add_(gradient)
+            wanted = (False, True, bias is not None)
+            used = weight.to(inputs.dtype)
+            _, for_weight, for_bias = _convolution_backward(layer, inputs, used, gradient, wanted)
+            _accumulate(weight, for_weight)
+        if bias is not None and for_bias is not None:
+            _accumulate(bias, for_bias)
 
-    def accumulate_product(self, param: Tensor, left: Tensor, right: Tensor) -> None:
+    def _add_product(self, param: Tensor, left: Tensor, right: Tensor) -> None:
         """Add the product of two matrices to a parameter's gradient, without a temporary where dtypes agree."""
         if left.dtype != param.dtype:
-            self.accumulate(param, torch.mm(left, right))
+            _accumulate(param, torch.mm(left, right))
         elif param.grad is not None:
             param.grad.addmm_(left, right)
         else:
@@ -111,9 +110,19 @@ class WeightGradients:
             param.grad = buffer
 
 
+def _accumulate(param: Tensor, gradient: Tensor) -> None:
+    if param.grad is None:
+        param.grad = gradient.to(param.dtype)
+    else:
+        param.grad.add_(gradient)
+
+
+_SPLITTABLE = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
 def _is_splittable(module: nn.Module) -> bool:
-    """Whether the module is a plain layer with a rule: not a subclass, not changed, its weight a trained parameter."""
-    if type(module) not in _RULES or "forward" in vars(module):
+    """Whether the module is a plain layer of these kinds: not a subclass, not changed, its weight trained."""
+    if type(module) not in _SPLITTABLE or "forward" in vars(module):
         return False
     if getattr(module, "padding_mode", "zeros") != "zeros" or isinstance(getattr(module, "padding", ()), str):
         return False
@@ -125,10 +134,16 @@ def _forward(layer: Any, collector: WeightGradients, inputs: Tensor) -> Tensor:
     device = inputs.device.type
     if torch.is_autocast_enabled(device) and inputs.dtype != torch.float64:
         inputs = inputs.to(torch.get_autocast_dtype(device))
-    if not torch.is_grad_enabled():
-        bias = None if layer.bias is None else layer.bias.to(inputs.dtype)
-        return _RULES[type(layer)].output(layer, inputs, layer.weight.to(inputs.dtype), bias)
-    return _SplitBackward.apply(inputs, layer.weight, layer.bias, layer, collector)
+    if torch.is_grad_enabled():
+        return _SplitBackward.apply(inputs, layer.weight, layer.bias, layer, collector)
+    return _output(layer, inputs, layer.weight.to(inputs.dtype), layer.bias)
+
+
+def _output(layer: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    bias = None if bias is None else bias.to(inputs.dtype)
+    if isinstance(layer, nn.Linear):
+        return F.linear(inputs, weight, bias)
+    return layer._conv_forward(inputs, weight, bias)
 
 
 class _SplitBackward(torch.autograd.Function):
@@ -142,53 +157,21 @@ class _SplitBackward(torch.autograd.Function):
         used = weight.to(inputs.dtype)
         ctx.save_for_backward(inputs, used)
         with torch.autocast(inputs.device.type, enabled=False):
-            return _RULES[type(layer)].output(
-                layer, inputs, used, None if bias is None else bias.to(inputs.dtype)
-            )
+            return _output(layer, inputs, used, bias)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, None, None, None, None]:
         inputs, used = ctx.saved_tensors
         (gradient,) = gradients
-        ctx.collector.set_aside(SetAside(ctx.layer, ctx.weight, ctx.bias, inputs, gradient))
-        wanted = (
-            _RULES[type(ctx.layer)].input_gradient(ctx.layer, inputs, used, gradient)
-            if ctx.needs_input_grad[0]
-            else None
-        )
+        layer, collector = ctx.layer, ctx.collector
+        entry = _LayerGradient(layer, ctx.weight, ctx.bias, inputs, gradient)
+        collector.set_aside.setdefault(collector.current, []).append(entry)
+        wanted = None
+        if ctx.needs_input_grad[0] and isinstance(layer, nn.Linear):
+            wanted = gradient.matmul(used)
+        elif ctx.needs_input_grad[0]:
+            wanted = _convolution_backward(layer, inputs, used, gradient, (True, False, False))[0]
         return wanted, None, None, None, None
-
-
-def _joined(entries: Sequence[SetAside]) -> SetAside:
-    """The entries of several micro-batches as one of all their samples."""
-    first = entries[0]
-    if len(entries) == 1:
-        return first
-    inputs, gradient = (torch.cat(list(parts)) for parts in _columns(entries))
-    return first._replace(inputs=inputs, gradient=gradient)
-
-
-def _columns(entries: Sequence[SetAside]) -> tuple[Iterable[Tensor], Iterable[Tensor]]:
-    return (entry.inputs for entry in entries), (entry.gradient for entry in entries)
-
-
-def _linear_output(layer: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    return F.linear(inputs, weight, bias)
-
-
-def _linear_input_gradient(layer: Any, inputs: Tensor, weight: Tensor, gradient: Tensor) -> Tensor:
-    return gradient.matmul(weight)
-
-
-def _add_linear(collector: WeightGradients, entry: SetAside) -> None:
-    rows = entry.gradient.reshape(-1, entry.gradient.shape[-1])
-    collector.accumulate_product(entry.weight, rows.t(), entry.inputs.reshape(-1, entry.inputs.shape[-1]))
-    if entry.bias is not None:
-        collector.accumulate(entry.bias, rows.sum(0))
-
-
-def _convolution_output(layer: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    return layer._conv_forward(inputs, weight, bias)
 
 
 def _convolution_backward(
@@ -207,25 +190,3 @@ def _convolution_backward(
         layer.groups,
         wanted,
     )
-
-
-def _convolution_input_gradient(layer: Any, inputs: Tensor, weight: Tensor, gradient: Tensor) -> Tensor:
-    return _convolution_backward(layer, inputs, weight, gradient, (True, False, False))[0]
-
-
-def _add_convolution(collector: WeightGradients, entry: SetAside) -> None:
-    weight = entry.weight.to(entry.inputs.dtype)
-    wanted = (False, True, entry.bias is not None)
-    _, for_weight, for_bias = _convolution_backward(entry.layer, entry.inputs, weight, entry.gradient, wanted)
-    collector.accumulate(entry.weight, for_weight)
-    if entry.bias is not None:
-        collector.accumulate(entry.bias, for_bias)
-
-
-_CONVOLUTION = _Rule(_convolution_output, _convolution_input_gradient, _add_convolution)
-_RULES: dict[type, _Rule] = {
-    nn.Linear: _Rule(_linear_output, _linear_input_gradient, _add_linear),
-    nn.Conv1d: _CONVOLUTION,
-    nn.Conv2d: _CONVOLUTION,
-    nn.Conv3d: _CONVOLUTION,
-}

@@ -21,7 +21,7 @@ from shoal.events.spans import HostClock, SpanRecorder
 from shoal.models import build_loss
 from shoal.strategies.exchange.contract import Verdict
 from shoal.strategies.exchange.exam import LIMIT_S, Broken, Stuck, together_on
-from shoal.strategies.exchange.linear import AllReduce
+from shoal.strategies.exchange.exchange import AllReduce
 from shoal.strategies.gradient_engine import build_engine
 from shoal.strategies.guard import Guard
 from shoal.strategies.layout.whole import Whole

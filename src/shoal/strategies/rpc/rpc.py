@@ -28,10 +28,10 @@ from shoal.errors import MemberError, ShoalError
 from shoal.strategies.guard import ROW
 from shoal.strategies.layout.whole import Whole
 from shoal.strategies.pieces.piece import Piece
+from shoal.strategies.pipeline.cut import cut_for_rpc, stage_ranks
 from shoal.strategies.replicas.initial_state import sync_initial_state
 from shoal.strategies.replicas.sync import SyncParts
 from shoal.strategies.rpc import torch_rpc
-from shoal.strategies.rpc.division import cut_for_rpc, stage_ranks
 from shoal.strategies.rpc.settings import RpcConfig
 from shoal.strategies.rpc.stage import Stage, stage_here
 from shoal.strategies.step import sums_of

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 from shoal.comm.group import Group
 from shoal.events.spans import SpanRecorder, host_ns
-from shoal.strategies.layout.sequence import NamedLayer
 from shoal.strategies.norms import in_order
 from shoal.strategies.pieces.piece import Piece, Place
 from shoal.strategies.pieces.state import model_pieces
+from shoal.strategies.pipeline.cut import NamedLayer
 from shoal.strategies.rpc import torch_rpc
 from shoal.strategies.strategy import Pause, Serving, StepResult
 from shoal.strategies.update import Update

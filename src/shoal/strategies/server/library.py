@@ -12,7 +12,7 @@ from shoal.config.arguments import checks_arguments
 from shoal.config.sections.values import Count, NonNegative, Number
 from shoal.errors import ConfigError
 from shoal.models.has_values import check_has_values
-from shoal.strategies.exchange.linear import AllReduce
+from shoal.strategies.exchange.exchange import AllReduce
 from shoal.strategies.guard import Guard, Remedies
 from shoal.strategies.library.default_group import group_of
 from shoal.strategies.onecopy.library import Trained

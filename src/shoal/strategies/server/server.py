@@ -29,7 +29,7 @@ from shoal.comm.group import ANYONE, Group, Receipt, Work
 from shoal.data.dataset import Batch
 from shoal.errors import MemberError
 from shoal.strategies.exchange.compressed import Compressed
-from shoal.strategies.exchange.robust import Robust
+from shoal.strategies.exchange.rules import Robust
 from shoal.strategies.pieces.piece import Piece
 from shoal.strategies.replicas.initial_state import sync_initial_state
 from shoal.strategies.replicas.sync import SyncParts

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, final
 import torch
 from torch import Tensor
 
-from shoal.strategies.exchange.robust import Robust
+from shoal.strategies.exchange.rules import Robust
 from shoal.strategies.guard import ROW, Guard
 from shoal.strategies.server.ledger import Ledger, Push, VersionedUpdate, push_event
 from shoal.strategies.server.messages import Kind, Reply, Request

@@ -17,9 +17,8 @@ from shoal.strategies.pieces.piece import Place
 from shoal.strategies.pieces.state import PlaceOfHeld
 from shoal.strategies.tensor.automatic import automatic_plan
 from shoal.strategies.tensor.by_function import on_worker
-from shoal.strategies.tensor.cutting import divided
 from shoal.strategies.tensor.parts import Cut
-from shoal.strategies.tensor.plan import resolved, worker_of
+from shoal.strategies.tensor.plan import divided, resolved, worker_of
 
 Module = TypeVar("Module", bound=nn.Module)
 

@@ -18,6 +18,7 @@ whole again. Between the two may stand any function that works element by elemen
 needs a gradient, and while ∂W is computed.
 """
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, final
 
 import torch
@@ -26,8 +27,7 @@ from torch.nn import functional as F
 
 from shoal.comm.group import Group
 from shoal.errors import ConfigError
-from shoal.strategies.tensor.collectives import gather_from
-from shoal.strategies.tensor.parts import Cut, check_divides, part_of
+from shoal.strategies.tensor.parts import Cut, check_divides, gather_from, part_of
 
 
 @final
@@ -116,8 +116,7 @@ class _ColumnProduct(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             of_x = gradient @ weight
             sent = ctx.group.all_reduce(of_x)
-        of_weight = _of_weight(gradient, x) if ctx.needs_input_grad[1] else None
-        of_bias = _of_bias(gradient) if ctx.needs_input_grad[2] else None
+        of_weight, of_bias = _of_parameters(gradient, x, ctx.needs_input_grad)
         if sent is not None:
             sent.wait()
         return of_x, of_weight, of_bias, None
@@ -139,17 +138,15 @@ class _RowProduct(torch.autograd.Function):
         (gradient,) = gradients
         x, weight = ctx.saved_tensors
         of_x = gradient @ weight if ctx.needs_input_grad[0] else None
-        of_weight = _of_weight(gradient, x) if ctx.needs_input_grad[1] else None
-        of_bias = _of_bias(gradient) if ctx.needs_input_grad[2] else None
-        return of_x, of_weight, of_bias, None
+        return of_x, *_of_parameters(gradient, x, ctx.needs_input_grad), None
 
 
-def _of_weight(gradient: Tensor, x: Tensor) -> Tensor:
-    return gradient.reshape(-1, gradient.shape[-1]).t() @ x.reshape(-1, x.shape[-1])
-
-
-def _of_bias(gradient: Tensor) -> Tensor:
-    return gradient.reshape(-1, gradient.shape[-1]).sum(0)
+def _of_parameters(
+    gradient: Tensor, x: Tensor, wanted: Sequence[bool]
+) -> tuple[Tensor | None, Tensor | None]:
+    rows = gradient.reshape(-1, gradient.shape[-1])
+    of_weight = rows.t() @ x.reshape(-1, x.shape[-1]) if wanted[1] else None
+    return of_weight, rows.sum(0) if wanted[2] else None
 
 
 def _in_autocast(x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:

@@ -1,4 +1,4 @@
-"""Plans: which layer of a model is cut how.
+"""Plans: which layer of a model is cut how, and the table of what each cut does to each kind of layer.
 
 A plan maps the names of layers to cuts; layers that it leaves out stay whole on every worker. As a TOML file::
 
@@ -13,18 +13,35 @@ A `*` stands for one part of a name. Tables may be nested instead: `[blocks.0]` 
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import nn
 
+from shoal.comm.group import Group
 from shoal.config.read import parse_toml
-from shoal.errors import ConfigError
+from shoal.errors import ConfigError, unknown
 from shoal.files import read_text
+from shoal.models.transformer import Attention
 from shoal.nearest import did_you_mean
-from shoal.strategies.tensor.cutting import check_cut
+from shoal.strategies.tensor.convolution import (
+    PER_CHANNEL,
+    ColumnConv2d,
+    DividedDropout,
+    RowConv2d,
+    divided_batch_norm,
+    divided_group_norm,
+)
+from shoal.strategies.tensor.linear import ColumnLinear, RowLinear
+from shoal.strategies.tensor.parts import Cut
+from shoal.strategies.tensor.transformer import (
+    ATTENTION_CUTS,
+    GatheredEmbedding,
+    RowEmbedding,
+    divided_attention,
+)
 
 MOST_SHOWN = 12
 """Layers that an error lists."""
@@ -116,3 +133,68 @@ def _shown(modules: Mapping[str, nn.Module]) -> list[str]:
     """Names of layers with parameters of their own, for an error."""
     own = [name for name, module in modules.items() if any(True for _ in module.parameters(recurse=False))]
     return [*own[:MOST_SHOWN], "…"] if len(own) > MOST_SHOWN else own
+
+
+class DividedLayer(NamedTuple):
+    """The layer that takes a whole layer's place on one worker, and how its tensors are divided, by their names."""
+
+    module: nn.Module
+    cuts: Mapping[str, Cut]
+
+
+Divide = Callable[[Any, Group, str], DividedLayer]
+"""(whole layer, group, its name in the model)."""
+
+
+def _by(make: Callable[..., Any], cuts: Mapping[str, Cut] | None = None, **options: bool) -> Divide:
+    """Divide a layer by `make(whole, group, name)`; `cuts` unless the layer itself has them."""
+
+    def divide(whole: Any, group: Group, name: str) -> DividedLayer:
+        layer = make(whole, group, name, **options)
+        return DividedLayer(layer, layer.cuts if cuts is None else cuts)
+
+    return divide
+
+
+CUTS: dict[str, dict[type[nn.Module], Divide]] = {
+    "column": {nn.Linear: _by(ColumnLinear), nn.Conv2d: _by(ColumnConv2d)},
+    "row": {nn.Linear: _by(RowLinear), nn.Conv2d: _by(RowConv2d), nn.Embedding: _by(RowEmbedding)},
+    "gather": {
+        nn.Linear: _by(ColumnLinear, gathers=True),
+        nn.Conv2d: _by(ColumnConv2d, gathers=True),
+        nn.Embedding: _by(GatheredEmbedding),
+    },
+    "divided": {
+        nn.BatchNorm2d: _by(divided_batch_norm, PER_CHANNEL),
+        nn.GroupNorm: _by(divided_group_norm, PER_CHANNEL),
+        nn.Dropout: _by(DividedDropout, {}),
+        nn.Dropout2d: _by(DividedDropout, {}),
+    },
+    "heads": {Attention: _by(divided_attention, ATTENTION_CUTS)},
+}
+"""The cuts, and the layers that each can divide."""
+
+
+def check_cut(cut: str, module: nn.Module, name: str) -> None:
+    """Refuse a cut that does not exist, or that this kind of layer does not support."""
+    if cut not in CUTS:
+        raise ConfigError(
+            f"the plan's cut of {name}: {unknown('cut', cut, [*CUTS, 'worker N'])}",
+            "Layers that the plan leaves out stay whole on every worker.",
+        )
+    if type(module) not in CUTS[cut]:
+        kinds = ", ".join(kind.__name__ for kind in CUTS[cut])
+        fitting = [other for other, table in CUTS.items() if type(module) in table]
+        raise ConfigError(
+            f'the plan cuts {name}, a {type(module).__name__}, by "{cut}", which divides {kinds}',
+            f"A {type(module).__name__} can be cut by {' or '.join(fitting)}."
+            if fitting
+            else f"Leave {name} out of the plan.",
+        )
+
+
+def divided(cut: str, module: nn.Module, group: Group, name: str) -> DividedLayer:
+    """This worker's part of a layer."""
+    layer = CUTS[cut][type(module)](module, group, name)
+    layer.module.train(module.training)
+    return layer

@@ -17,12 +17,10 @@ from shoal.models.measures import Measure
 from shoal.strategies.conditions import under_conditions
 from shoal.strategies.gradient_engine import build_engine
 from shoal.strategies.layout.layout import Layout
-from shoal.strategies.layout.sequence import check_order, layers_of
 from shoal.strategies.layout.whole import Whole
 from shoal.strategies.leaf_sums import LeafSums
-from shoal.strategies.pipeline.cut import cut_by_cost, cut_by_name
+from shoal.strategies.pipeline.cut import check_order, cut_by_cost, cut_by_name, cut_for_rpc, layers_of
 from shoal.strategies.pipeline.pipeline import Pipelined, PipelinePlan
-from shoal.strategies.rpc.division import cut_for_rpc
 from shoal.strategies.rpc.settings import RpcConfig
 from shoal.strategies.strategy import Gradients, TrainingClock
 from shoal.strategies.tensor.divide import TensorParts, divide

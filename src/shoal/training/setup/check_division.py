@@ -7,8 +7,7 @@ from shoal.config.schema import RunConfig
 from shoal.config.sections.data import BuiltInDataConfig, SyntheticConfig
 from shoal.config.sections.values import Custom
 from shoal.strategies.leaf_sums import refuse_batch_statistics
-from shoal.strategies.pipeline.cut import check_num_stages, cut_by_name
-from shoal.strategies.rpc.division import cut_for_rpc
+from shoal.strategies.pipeline.cut import check_num_stages, cut_by_name, cut_for_rpc
 from shoal.strategies.rpc.settings import RpcConfig
 from shoal.strategies.tensor.divide import divide
 from shoal.strategies.tensor.plan import read_plan

@@ -14,8 +14,7 @@ from shoal.report.canvas import Drawing, axes_of, heat_map, legend_below, legend
 from shoal.report.figures import Dash, Line, Panel, Style, draw
 from shoal.report.findings import over_seeds
 from shoal.report.svg import COLOURS, FRAME
-from shoal.strategies.exchange.echo import GroupCall
-from shoal.strategies.exchange.link_times import received_bytes
+from shoal.strategies.exchange.choice import GroupCall, received_bytes
 
 LOOKS: dict[str, tuple[str, Dash, str]] = {
     "none": ("black", "solid", "o"),

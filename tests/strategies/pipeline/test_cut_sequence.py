@@ -8,7 +8,7 @@ from shoal.errors import ConfigError
 from shoal.models.lenet import lenet
 from shoal.models.resnet18 import resnet18
 from shoal.models.transformer import transformer
-from shoal.strategies.layout.sequence import check_order, layers_of
+from shoal.strategies.pipeline.cut import check_order, layers_of
 
 PICTURES = torch.linspace(-1, 1, 2 * 3 * 16 * 16).view(2, 3, 16, 16)
 TEXT = torch.arange(2 * 16).view(2, 16)

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from shoal.comm.threads.group import ThreadGroup
-from shoal.strategies.tensor.between import DividedDropout
+from shoal.strategies.tensor.convolution import DividedDropout
 
 
 @pytest.mark.parametrize(

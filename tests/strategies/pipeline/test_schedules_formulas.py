@@ -2,8 +2,7 @@
 
 import pytest
 
-from shoal.strategies.pipeline.formulas import FORMULAS, bubble, peak_live
-from shoal.strategies.pipeline.schedules import SCHEDULES, build
+from shoal.strategies.pipeline.schedules import FORMULAS, SCHEDULES, bubble, build, peak_live
 from shoal.strategies.pipeline.timing import StageTimes, timeline
 
 SIZES = [(stages, microbatches) for stages in range(1, 9) for microbatches in (1, 2, 3, 7, 8, 9, 16)]

@@ -8,10 +8,8 @@ from shoal.config.sections.values import Custom
 from shoal.strategies.buckets.bucket import Bucket, Region
 from shoal.strategies.buckets.plan import Memory
 from shoal.strategies.buckets.reducer import Reducer, ReducerOptions
-from shoal.strategies.exchange.exchange import Done, Exchange
-from shoal.strategies.exchange.linear import AllReduce
-from shoal.strategies.exchange.parameter_state import ParameterState
-from shoal.strategies.exchange.staged import Staged
+from shoal.strategies.exchange.build import Staged
+from shoal.strategies.exchange.exchange import AllReduce, Done, Exchange, ParameterState
 from shoal.strategies.exchange.user_exchange import load_user_exchange
 from shoal.strategies.strategy import TrainingClock
 
