@@ -148,7 +148,7 @@ def _train(
     from shoal.compare.comparison import not_scheduled
     from shoal.compare.table import described
     from shoal.compare.variants import taken_over, train, train_again
-    from shoal.events.run_delay import BUSY
+    from shoal.events.clocks import BUSY
     from shoal.labs.watch import watch_for
 
     finished: list[Path] = []

@@ -24,10 +24,10 @@ from shoal.config.read import from_tree, read_recipe
 from shoal.config.schema import RunConfig
 from shoal.config.write import flat
 from shoal.errors import ConfigError
+from shoal.events.clocks import BUSY
 from shoal.events.file import read_events
+from shoal.events.fingerprint import check_weights
 from shoal.events.folder import RunFolder, resume_command
-from shoal.events.run_delay import BUSY
-from shoal.events.weights import check_weights
 from shoal.report.communication import RankShares, communication
 from shoal.report.findings import Measured, Verdict, inside_run, lower
 from shoal.report.runs import Run, naming_damage, read_run

@@ -21,7 +21,7 @@ from shoal.compare.table import (
 )
 from shoal.compare.verdict import MATTERS, SLOWER
 from shoal.compare.weights import FIRST_STEP_BOUND
-from shoal.events.run_delay import BUSY
+from shoal.events.clocks import BUSY
 from shoal.report.canvas import Drawing
 from shoal.report.document import Block, Bullets, Code, Document, Figure, Heading, Judgement, Paragraph, Table
 from shoal.report.findings import SPREADS

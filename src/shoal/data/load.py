@@ -18,15 +18,12 @@ from shoal.config.sections.data import (
     SyntheticConfig,
 )
 from shoal.config.sections.values import Custom
-from shoal.data.augment import Augment
-from shoal.data.dataset import DataSet, Split
+from shoal.data.dataset import Augment, DataSet, Split
 from shoal.data.holdout import hold_out, only
 from shoal.data.own.load import load_own
 from shoal.data.sources.catalogue import CATALOGUE, IDX_FILES, Catalogue, DataFile, entry_of
-from shoal.data.sources.cifar import decode_cifar
-from shoal.data.sources.content import read_content
 from shoal.data.sources.files import check_published, find
-from shoal.data.sources.idx import decode_idx
+from shoal.data.sources.formats import decode_cifar, decode_idx, read_content
 from shoal.data.synthetic import synthetic
 from shoal.errors import ConfigError, DataError, unknown
 

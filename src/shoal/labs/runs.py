@@ -14,8 +14,8 @@ from shoal.compare.weights import largest_difference
 from shoal.config.schema import RunConfig
 from shoal.config.sections.train import CheckpointConfig
 from shoal.errors import CheckpointError, DivergedError, WorkerError
+from shoal.events.fingerprint import check_weights
 from shoal.events.folder import RunFolder, write_whole
-from shoal.events.weights import check_weights
 from shoal.files import copy_folder
 from shoal.labs.student.host import HERE, Host
 from shoal.labs.timing.busy import OtherWork

@@ -16,7 +16,7 @@ from shoal.config.sections.partition import GlobalConfig
 from shoal.config.sections.sync import DdpConfig, LocalConfig, OneCopyConfig, SyncConfig, ZeroConfig
 from shoal.config.sections.train import StopConfig
 from shoal.config.sections.values import Custom
-from shoal.data.division.leaves import ByLeaves
+from shoal.data.division.steps import ByLeaves
 from shoal.memory.formulas import Sizes
 from shoal.memory.process import memory_id
 from shoal.optim.chunks import BYTES_PER_THREAD

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from shoal.config.sections.model import LossConfig
 from shoal.config.sections.values import Custom
 from shoal.errors import ConfigError, ShoalError
-from shoal.models.evaluation_mode import evaluation_mode
-from shoal.models.has_values import check_has_values
+from shoal.models.common import check_has_values, evaluation_mode
 from shoal.models.losses import build_loss
 
 

@@ -23,7 +23,7 @@ from shoal.data.load import load
 from shoal.errors import ConfigError
 from shoal.events.folder import RunFolder
 from shoal.events.spans import Clock, SpanRecorder
-from shoal.models.measures import Measure, measures_for
+from shoal.models.metrics import Measure, measures_for
 from shoal.parallel.dp import Dp
 from shoal.parallel.exchange.build import build_exchange
 from shoal.parallel.exchange.exchange import Exchange

@@ -15,8 +15,7 @@ from shoal.events.folder import RunFolder
 from shoal.files import read_text
 from shoal.parallel.exchange.exchange import pieces_under
 from shoal.parallel.state import load_weights
-from shoal.prune.channels.description import ModelDescription
-from shoal.prune.channels.widths import Widths, resize
+from shoal.prune.channels.widths import ModelDescription, Widths, resize
 from shoal.prune.masks import KEPT
 from shoal.training import checkpoint
 from shoal.training.prune.files import read_masks

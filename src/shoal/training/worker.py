@@ -21,15 +21,15 @@ from shoal.config.seal import sealed
 from shoal.config.sections.prune import WeightPruneConfig
 from shoal.config.write import to_toml
 from shoal.data.division import ByLeaves, Global
+from shoal.events.clocks import RunDelay
 from shoal.events.file import EventFile
 from shoal.events.folder import RunFolder, create, held, remove_unfinished, run_id_line, write_whole
-from shoal.events.run_delay import RunDelay
 from shoal.events.spans import Span
 from shoal.parallel.exchange.auto import Auto
 from shoal.parallel.state import load_weights
 from shoal.parallel.whole_tensors import WholeTensors, weights_sha256
-from shoal.prune.channels.description import ModelDescription
-from shoal.prune.schedule import CubicSchedule
+from shoal.prune.channels.widths import ModelDescription
+from shoal.prune.masks import CubicSchedule
 from shoal.training import checkpoint
 from shoal.training.balance import Balance
 from shoal.training.build import build, few_inputs, torch_settings

@@ -30,8 +30,7 @@ from shoal.config.custom import calling, load
 from shoal.config.kinds import ImportPath, check
 from shoal.config.sections.values import Custom
 from shoal.data.division.label_partition import dirichlet_partition, label_partition, stratified_partition
-from shoal.data.division.order import shares_by_weight
-from shoal.data.division.parts import Parts, parts_of_owners, whole_sizes
+from shoal.data.division.order import Parts, parts_of_owners, shares_by_weight, whole_sizes
 from shoal.data.seeds import generator_for, hashed, seed_for
 from shoal.errors import ConfigError, DataError, unknown
 

@@ -12,7 +12,7 @@ from shoal.config.arguments import checks_arguments
 from shoal.config.sections.server import ServerConfig
 from shoal.config.sections.values import Count, NonNegative, Number
 from shoal.errors import ConfigError
-from shoal.models.has_values import check_has_values
+from shoal.models.common import check_has_values
 from shoal.parallel.exchange.linear import AllReduce
 from shoal.parallel.guard import Guard, Remedies
 from shoal.parallel.state import model_pieces

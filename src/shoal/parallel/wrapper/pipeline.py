@@ -14,7 +14,7 @@ from shoal.config.sections.values import Count
 from shoal.data.dataset import Batch
 from shoal.errors import ConfigError
 from shoal.events.spans import HostClock, Kind, SpanRecorder
-from shoal.models.has_values import check_has_values
+from shoal.models.common import check_has_values
 from shoal.parallel.layout.pipeline.cut import cut_by_cost, cut_by_name
 from shoal.parallel.layout.pipeline.layout import Pipelined, PipelinePlan, divided
 from shoal.parallel.layout.sequence import NamedLayer, check_order, layers_of

@@ -8,8 +8,7 @@ from torch import Tensor, nn
 
 from shoal.config.sections.prune import ChannelsConfig
 from shoal.errors import ConfigError
-from shoal.prune.channels.groups import ChannelGroup, Use
-from shoal.prune.channels.rules import OUTPUTS, groups_of
+from shoal.prune.channels.groups import OUTPUTS, ChannelGroup, Use, groups_of
 
 
 class Kept(NamedTuple):

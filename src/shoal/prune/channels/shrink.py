@@ -7,10 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from shoal.errors import ConfigError
-from shoal.models.evaluation_mode import evaluation_mode
+from shoal.models.common import evaluation_mode
 from shoal.prune.channels.choose import Kept, named
-from shoal.prune.channels.groups import ChannelGroup, Use
-from shoal.prune.channels.rules import has_derived_weight
+from shoal.prune.channels.groups import ChannelGroup, Use, has_derived_weight
 from shoal.prune.channels.widths import Widths, resize
 
 TOLERANCE = 1e-9

@@ -14,7 +14,7 @@ from shoal.comm.mesh import Mesh
 from shoal.config.schema import RunConfig
 from shoal.config.sections.sync import RpcConfig
 from shoal.events.spans import SpanRecorder
-from shoal.models.measures import Measure
+from shoal.models.metrics import Measure
 from shoal.parallel.conditions import under_conditions
 from shoal.parallel.gradient_engine import build_engine
 from shoal.parallel.layout.layout import Layout

@@ -12,8 +12,8 @@ from shoal.comm.group import Group, Work
 from shoal.data.dataset import Batch
 from shoal.errors import ConfigError
 from shoal.events.spans import SpanRecorder
-from shoal.models.evaluation_mode import evaluation_mode
-from shoal.models.measures import Measure
+from shoal.models.common import evaluation_mode
+from shoal.models.metrics import Measure
 from shoal.parallel.layout.layout import Layout
 from shoal.parallel.layout.pipeline.forms import Form, Forms, learn_forms, share_form
 from shoal.parallel.layout.pipeline.interpreter import Interpreter

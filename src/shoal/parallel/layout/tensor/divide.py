@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from shoal.comm.group import Group
 from shoal.config.arguments import checks_arguments
 from shoal.errors import ConfigError, ShoalError
-from shoal.models.evaluation_mode import evaluation_mode
-from shoal.models.has_values import check_has_values
+from shoal.models.common import check_has_values, evaluation_mode
 from shoal.parallel.layout.tensor.automatic import automatic_plan
 from shoal.parallel.layout.tensor.by_function import on_worker
 from shoal.parallel.layout.tensor.cutting import divided

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from shoal.data.division.dirichlet import dirichlet, gamma
+from shoal.data.division.label_partition import dirichlet, gamma
 
 DRAWS = 40_000
 

@@ -13,8 +13,8 @@ from shoal.config.sections.values import Custom
 from shoal.errors import CheckpointError, ConfigError
 from shoal.models.mlp import mlp
 from shoal.prune.channels.choose import choose_channels
-from shoal.prune.channels.description import ModelDescription, rebuild
 from shoal.prune.channels.shrink import shrink
+from shoal.prune.channels.widths import ModelDescription, rebuild
 
 
 def test_a_network_is_rebuilt_from_its_description(tmp_path):

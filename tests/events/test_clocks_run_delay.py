@@ -4,16 +4,16 @@ import threading
 
 import pytest
 
-from shoal.events import run_delay
-from shoal.events.run_delay import RunDelay
+from shoal.events import clocks
+from shoal.events.clocks import RunDelay
 
 
 @pytest.fixture
 def delays_ns(monkeypatch):
     """What the kernel has counted for each thread so far, and a clock that stands at one second."""
     found, now_ns = {"1": 5_000_000_000, "2": 0}, iter((0, 1_000_000_000))
-    monkeypatch.setattr(run_delay, "_delays_ns", lambda: dict(found))
-    monkeypatch.setattr(run_delay.time, "perf_counter_ns", lambda: next(now_ns))
+    monkeypatch.setattr(clocks, "_delays_ns", lambda: dict(found))
+    monkeypatch.setattr(clocks.time, "perf_counter_ns", lambda: next(now_ns))
     return found
 
 

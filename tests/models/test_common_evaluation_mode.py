@@ -3,7 +3,7 @@
 import pytest
 from torch import nn
 
-from shoal.models.evaluation_mode import evaluation_mode
+from shoal.models.common import evaluation_mode
 
 
 def test_every_module_gets_its_own_mode_back_also_after_an_error():

@@ -2,7 +2,7 @@ import gzip
 
 import pytest
 
-from shoal.data.sources.content import read_content
+from shoal.data.sources.formats import read_content
 from shoal.errors import DataError
 
 TEXT = b"some data that repeats itself " * 1000

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from shoal.data.sources.cifar import RECORD_BYTES, decode_cifar
+from shoal.data.sources.formats import RECORD_BYTES, decode_cifar
 from shoal.errors import DataError
 
 

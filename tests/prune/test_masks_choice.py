@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from shoal.errors import ConfigError
-from shoal.prune.weights import keep_best, keep_pattern, prunable
+from shoal.prune.masks import keep_best, keep_pattern, prunable
 
 SCORES = {"a": torch.tensor([[9.0, 8.0], [7.0, 6.0]]), "b": torch.tensor([[1.0, 2.0], [3.0, 4.0]])}
 

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.data.normalise import SCALE_BITS, Affine, rounded
+from shoal.data.dataset import SCALE_BITS, Affine, rounded
 
 BYTES = torch.arange(256, dtype=torch.uint8)
 DEVIATIONS = st.floats(0.01, 1.0)

@@ -4,7 +4,7 @@ import stat
 import pytest
 
 from shoal.data.sources.catalogue import DataFile
-from shoal.data.sources.store import store
+from shoal.data.sources.fetch import store
 from shoal.errors import DataError
 
 CONTENT = b"what was published"

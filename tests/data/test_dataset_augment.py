@@ -1,6 +1,6 @@
 import torch
 
-from shoal.data.augment import Augment
+from shoal.data.dataset import Augment
 from shoal.data.seeds import hashed
 
 PICTURES = torch.randint(

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.data.sources.idx import decode_idx, encode_idx
+from shoal.data.sources.formats import decode_idx, encode_idx
 from shoal.errors import DataError
 
 

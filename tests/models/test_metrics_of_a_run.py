@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from shoal.errors import ConfigError
-from shoal.models.measures import measures_for
+from shoal.models.metrics import measures_for
 
 INPUTS = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
 LABELS = torch.tensor([0, 1, 2, 1])

@@ -3,8 +3,7 @@ import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, TensorDataset
 from torch.utils.data import DistributedSampler as TorchSampler
 
-from shoal.data.division.check_loader import check_loader
-from shoal.data.division.samplers import DistributedSampler, PartitionSampler
+from shoal.data.division.samplers import DistributedSampler, PartitionSampler, check_loader
 from shoal.data.division.subsets import partition
 from shoal.errors import ConfigError
 
