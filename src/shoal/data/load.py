@@ -107,17 +107,12 @@ def _cifar10(config: Cifar10Config, catalogue: Catalogue) -> DataSet:
     return DataSet(config.name, "classification", splits[0], None, splits[1], CLASSES, mean, std, augment)
 
 
-def _synthetic(config: SyntheticConfig, catalogue: Catalogue) -> DataSet:
-    del catalogue  # nothing is read
-    return synthetic(config)
-
-
 LOADERS: dict[str, Callable[[Any, Catalogue], DataSet]] = {
     "digits": partial(_published_idx, statistics=MNIST_STATISTICS),
     "mnist": partial(_published_idx, statistics=MNIST_STATISTICS),
     "fashion-mnist": partial(_published_idx, statistics=FASHION_MNIST_STATISTICS),
     "cifar10": _cifar10,
-    "synthetic": _synthetic,
+    "synthetic": lambda config, catalogue: synthetic(config),
 }
 
 

@@ -10,18 +10,9 @@ from shoal.events.folder import RunFolder, resume_command
 from shoal.files import open_file
 
 DTYPES = {
-    "float64": "F64",
-    "float32": "F32",
-    "float16": "F16",
-    "bfloat16": "BF16",
-    "complex64": "C64",
-    "int64": "I64",
-    "int32": "I32",
-    "int16": "I16",
-    "int8": "I8",
-    "uint8": "U8",
-    "bool": "BOOL",
-}
+    "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "complex64": "C64",
+    "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8", "uint8": "U8", "bool": "BOOL",
+}  # fmt: skip
 """The names of torch's dtypes in the safetensors format."""
 _TORCH = {code: f"torch.{name}" for name, code in DTYPES.items()}
 _CHUNK = 2**22

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from shoal.compare.earlier import earlier_result
-from shoal.compare.weights import largest_difference
+from shoal.compare.weight_difference import largest_difference
 from shoal.config.schema import RunConfig
 from shoal.config.sections.train import CheckpointConfig
 from shoal.errors import CheckpointError, DivergedError, WorkerError

@@ -102,14 +102,10 @@ class FetchTask:
     timeout_s: float
 
 
-def no_progress(name: str, done_bytes: int, total_bytes: int) -> None:
-    """Report nothing."""
-
-
 def fetch(
     name: str,
     from_dir: str | None = None,
-    progress: Progress = no_progress,
+    progress: Progress = lambda name, done_bytes, total_bytes: None,
     *,
     directory: str = "",
     mirrors: Sequence[str] | None = None,
@@ -126,9 +122,10 @@ def fetch(
     if entry.shipped:
         states = verify(name, catalogue=catalogue)
         return [Fetched(state.name, state.path, "already here") for state in states if state.path]
-    folder = target_folder(entry, directory)
+    named = directory or os.environ.get("SHOAL_DATA", "")
+    folder = (Path(named).expanduser() if named else cache_folder()) / entry.name
     try:
-        here = [file for file in entry.files if _is_here(file, folder)]
+        here = [file for file in entry.files if _is_here(file, folder / file.name)]
         wanted = tuple(file for file in entry.files if file not in here)
         task = FetchTask(entry, wanted, folder, progress, timeout_s)
         if not wanted:
@@ -145,14 +142,7 @@ def fetch(
     return [*(Fetched(file.name, folder / file.name, "already here") for file in here), *brought]
 
 
-def target_folder(entry: Entry, directory: str = "") -> Path:
-    """Where the files of a data set are stored."""
-    named = directory or os.environ.get("SHOAL_DATA", "")
-    return (Path(named).expanduser() if named else cache_folder()) / entry.name
-
-
-def _is_here(file: DataFile, folder: Path) -> bool:
-    path = folder / file.name
+def _is_here(file: DataFile, path: Path) -> bool:
     return path.is_file() and path.stat().st_size == file.size and _sha256(path) == file.sha256
 
 
@@ -172,7 +162,14 @@ def _from_folder(task: FetchTask, source: Path) -> list[Fetched]:
     for place in folders_below(source, entry):
         present = present_in(place, entry)
         if all(file.name in present for file in task.wanted):
-            return [_from_file(task, file, present[file.name]) for file in task.wanted]
+            fetched: list[Fetched] = []
+            for file in task.wanted:
+                path = present[file.name]
+                with path.open("rb") as opened:
+                    content = unpacked(chunks_of(opened), str(path), limit=file.size)
+                    stored = store(content, str(path), file, task.folder, task.progress)
+                fetched.append(Fetched(file.name, stored, str(path)))
+            return fetched
     for place in folders_below(source, entry):
         path = place / (archive.name if archive else "")
         if archive and path.is_file():
@@ -180,13 +177,6 @@ def _from_folder(task: FetchTask, source: Path) -> list[Fetched]:
             return _from_archive(task, archive, path, str(path))
     names = ", ".join(file.name for file in task.wanted)
     raise DataError(f"{source} does not hold {names}", offline_way(entry))
-
-
-def _from_file(task: FetchTask, file: DataFile, path: Path) -> Fetched:
-    with path.open("rb") as opened:
-        content = unpacked(chunks_of(opened), str(path), limit=file.size)
-        stored = store(content, str(path), file, task.folder, task.progress)
-    return Fetched(file.name, stored, str(path))
 
 
 def _from_archive(task: FetchTask, archive: Archive, path: Path, where: str) -> list[Fetched]:

@@ -14,8 +14,8 @@ from shoal.parallel.layout.pipeline.formulas import FORMULAS
 from shoal.parallel.layout.pipeline.schedule import ActionKind
 from shoal.parallel.layout.pipeline.timing import UNIT_TIMES, Timeline
 from shoal.report.canvas import Drawing
-from shoal.report.figures import Dash, Line, Panel, Style, coinciding, draw, draw_grid
-from shoal.report.runs import Array
+from shoal.report.curves import Dash, Line, Panel, Style, coinciding, draw, draw_grid
+from shoal.report.finished_runs import Array
 
 LOOKS: dict[str, tuple[str, Dash, str]] = {
     "single": ("grey", "solid", ""),

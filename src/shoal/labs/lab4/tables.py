@@ -3,7 +3,7 @@
 from shoal.labs.lab4.measure import Measurements
 from shoal.parallel.layout.pipeline.formulas import FORMULAS
 from shoal.parallel.layout.pipeline.timing import UNIT_TIMES
-from shoal.report.tables import Records
+from shoal.report.plain_tables import Records
 
 
 def tables(measured: Measurements) -> dict[str, Records]:

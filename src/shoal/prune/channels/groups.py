@@ -163,13 +163,6 @@ def groups_of(model: nn.Module) -> list[ChannelGroup]:
     outputs = flow.through("", model, Activation(ChannelGroup(0, fixed="they are the model's inputs")))
     outputs.group.fix(OUTPUTS)
     groups = list(dict.fromkeys(group.whole for group in flow.groups))
-    _fix_tied(model, groups)
-    _fix_derived(model, groups)
-    return groups
-
-
-def _fix_tied(model: nn.Module, groups: list[ChannelGroup]) -> None:
-    """Keep the channels of layers that share a parameter."""
     named = list(model.named_parameters(remove_duplicate=False))
     count = Counter(id(param) for _, param in named)
     tied = {name.rpartition(".")[0] for name, param in named if count[id(param)] > 1}
@@ -177,14 +170,11 @@ def _fix_tied(model: nn.Module, groups: list[ChannelGroup]) -> None:
         for use in group.uses:
             if use.layer in tied:
                 group.fix(f"{use.layer} shares its parameters with another layer")
-
-
-def _fix_derived(model: nn.Module, groups: list[ChannelGroup]) -> None:
-    """Keep the channels of layers whose weight is no parameter: what it is computed from has shapes of its own."""
-    for group in groups:
         for use in group.uses:
+            # The parameters from which such a weight is computed have shapes of their own.
             if has_derived_weight(model.get_submodule(use.layer)):
                 group.fix(f"{use.layer} computes its weight from other parameters")
+    return groups
 
 
 def has_derived_weight(layer: nn.Module) -> bool:

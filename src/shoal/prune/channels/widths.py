@@ -41,17 +41,13 @@ def _group_norm(layer: nn.GroupNorm) -> dict[str, tuple[int, ...]]:
     return dict.fromkeys(("weight", "bias"), (layer.num_channels,))
 
 
-def _none(layer: nn.Module) -> dict[str, tuple[int, ...]]:
-    return {}
-
-
 SHAPES: dict[type[Any], tuple[tuple[str, ...], Shapes]] = {
     nn.Linear: (("in_features", "out_features"), _linear),
     nn.Conv2d: (("in_channels", "out_channels", "groups"), _convolution),
     nn.BatchNorm1d: (("num_features",), _batch_norm),
     nn.BatchNorm2d: (("num_features",), _batch_norm),
     nn.GroupNorm: (("num_channels", "num_groups"), _group_norm),
-    Attention: (("heads",), _none),
+    Attention: (("heads",), lambda layer: {}),
 }
 """By type, the attributes that are sizes, and the shapes of the layer's tensors that follow from them."""
 
@@ -70,24 +66,19 @@ def resize(model: nn.Module, widths: Mapping[str, Mapping[str, int]]) -> None:
     layers = dict(model.named_modules())
     for name, sizes in widths.items():
         layer = layers.get(name)
-        attributes, shapes = SHAPES.get(type(layer), ((), _none))
+        attributes, shapes = SHAPES.get(type(layer), ((), lambda layer: {}))
         for attribute, size in sizes.items():
             if attribute not in attributes or type(size) is not int or size < 1:
                 raise CheckpointError(
                     f"the widths of the network do not fit this model: {name} cannot have {attribute} = {size!r}"
                 )
             setattr(layer, attribute, size)
-        if layer is not None:
-            _allocate(layer, shapes(layer))
-
-
-def _allocate(layer: nn.Module, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    for name, shape in shapes.items():
-        old = getattr(layer, name)
-        if old is None:  # without bias, or without running statistics
-            continue
-        new = torch.empty(shape, dtype=old.dtype, device=old.device)
-        setattr(layer, name, nn.Parameter(new, old.requires_grad) if isinstance(old, nn.Parameter) else new)
+        for key, shape in shapes(layer).items() if layer is not None else ():
+            old = getattr(layer, key)
+            if old is not None:  # it is without bias, or without running statistics
+                new = torch.empty(shape, dtype=old.dtype, device=old.device)
+                is_param = isinstance(old, nn.Parameter)
+                setattr(layer, key, nn.Parameter(new, old.requires_grad) if is_param else new)
 
 
 FORMAT = 1

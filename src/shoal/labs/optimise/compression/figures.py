@@ -13,7 +13,7 @@ from shoal.labs.words import Words
 from shoal.parallel.exchange.echo import GroupCall
 from shoal.parallel.exchange.link_times import received_bytes
 from shoal.report.canvas import Drawing, axes_of, heat_map, legend_below, legend_in, painted, rows_of
-from shoal.report.figures import Dash, Line, Panel, Style, draw
+from shoal.report.curves import Dash, Line, Panel, Style, draw
 from shoal.report.findings import over_seeds
 from shoal.report.svg import COLOURS, FRAME
 

@@ -24,7 +24,7 @@ from shoal.parallel.exchange.echo import GroupCall
 from shoal.parallel.exchange.link_times import received_bytes
 from shoal.parallel.guard import ROW
 from shoal.report.findings import Measured, inside_run
-from shoal.report.runs import read_run
+from shoal.report.finished_runs import read_run
 from shoal.training.weights import read_model
 
 AGREEMENT_BYTES = 8 * ROW
