@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from common import Target, interleave, options, report
 from shoal.data import DataSet, Split
-from shoal.data.augment import Augment
+from shoal.data.dataset import Augment
 from shoal.data.division.order import epoch_order, step_indices
 
 BATCH_SIZE = 64

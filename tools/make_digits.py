@@ -15,9 +15,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from shoal.data.sources.content import read_content
 from shoal.data.sources.files import find, verify
-from shoal.data.sources.idx import decode_idx, encode_idx
+from shoal.data.sources.formats import decode_idx, encode_idx, read_content
 
 PARTS = {"train": 1_000, "t10k": 200}
 """Pictures of each class, by the first word of MNIST's file names."""

@@ -29,7 +29,7 @@ _LAZY = {
     "DistributedSampler": "shoal.data.division.samplers",
     "PartitionSampler": "shoal.data.division.samplers",
     "RandomSampler": "shoal.data.division.samplers",
-    "check_loader": "shoal.data.division.check_loader",
+    "check_loader": "shoal.data.division.samplers",
 }
 """Public names and the modules that hold them, imported when they are first asked for."""
 

@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from shoal.autograd.drawing.examples import EXAMPLES
+from shoal.autograd.drawn_examples import EXAMPLES
 from shoal.cli.main import main
 
 SVG = "{http://www.w3.org/2000/svg}"

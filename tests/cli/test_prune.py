@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from shoal.cli.main import main
-from shoal.prune.channels.description import rebuild
+from shoal.prune.channels.widths import rebuild
 
 COMMON = "--batch-size 32 --epochs 1 --threads 1 --device cpu --name base --quiet"
 PICTURES = "--data synthetic --data.samples 32 --data.shape 1,12,12 --data.classes 3"

@@ -14,6 +14,6 @@ sys.path.append(str(Path(__file__).parent))
 def without_figures(monkeypatch):
     """Figures take a second each; tests/cli/test_compare.py has a page with Chinese ones."""
     empty = Drawing(b"", b"", "<svg/>", "<svg/>")
-    for module in ("document", "one_run"):
+    for module in ("comparison_report", "run_report"):
         for figure in ("loss_figure", "time_figure"):
             monkeypatch.setattr(f"shoal.compare.{module}.{figure}", lambda *_: empty)

@@ -6,8 +6,8 @@ from safetensors.numpy import save_file
 from shoal.config.read import read
 from shoal.config.write import to_toml
 from shoal.events.file import EventFile
+from shoal.events.fingerprint import weights_sha256_of
 from shoal.events.folder import RunFolder, run_id_line
-from shoal.events.weights import weights_sha256_of
 
 DDP = "--strategy ddp --workers 2 --threads 1"
 STEPS = 40

@@ -10,11 +10,11 @@ from made_runs import DDP, RUN_ID, with_invariant_steps, write_events, write_run
 from safetensors.numpy import save_file
 
 from shoal.compare.comparison import compare, is_faster, same_bits, settings_apart, speed_up
-from shoal.compare.document import write_report
-from shoal.compare.notes import notes
+from shoal.compare.comparison_report import write_report
+from shoal.compare.remark import notes
 from shoal.compare.table import COLUMNS, as_data, described, legend, share_header, share_rows, table_rows
 from shoal.compare.verdict import verdict
-from shoal.compare.weights import first_step_difference, largest_difference
+from shoal.compare.weight_difference import first_step_difference, largest_difference
 from shoal.config.read import read
 from shoal.errors import ConfigError, ShoalError
 from shoal.events.file import read_events

@@ -7,9 +7,9 @@ import pytest
 from made_runs import DDP, with_invariant_steps, write_events, write_run
 
 from shoal.compare.comparison import compare
-from shoal.compare.document import write_report
-from shoal.compare.notes import notes
-from shoal.compare.one_run import write_run_report
+from shoal.compare.comparison_report import write_report
+from shoal.compare.remark import notes
+from shoal.compare.run_report import write_run_report
 from shoal.compare.verdict import verdict
 from shoal.labs.words import load_words
 

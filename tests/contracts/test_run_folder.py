@@ -9,8 +9,8 @@ import pytest
 
 from shoal.cli.main import main
 from shoal.compare.comparison import compare
-from shoal.compare.notes import notes
-from shoal.compare.one_run import numbers_of
+from shoal.compare.remark import notes
+from shoal.compare.run_report import numbers_of
 from shoal.events.file import read_events
 from shoal.events.folder import RunFolder
 from shoal.files import temporary_beside

@@ -14,8 +14,7 @@ import pytest
 import torch
 
 from shoal.data.sources.catalogue import CATALOGUE, Archive, Catalogue, DataFile, Entry
-from shoal.data.sources.cifar import RECORD_BYTES
-from shoal.data.sources.idx import encode_idx
+from shoal.data.sources.formats import RECORD_BYTES, encode_idx
 
 
 def file_of(name: str, content: bytes) -> DataFile:

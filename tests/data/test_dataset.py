@@ -5,7 +5,7 @@ import torch
 
 from shoal.config.sections.data import DigitsConfig, SyntheticConfig
 from shoal.data import DataSet, Split, load
-from shoal.data.augment import Augment
+from shoal.data.dataset import Augment
 
 
 def colourful() -> DataSet:

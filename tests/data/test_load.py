@@ -3,7 +3,7 @@ import torch
 
 from shoal.config.sections.data import Cifar10Config, DigitsConfig, FashionMnistConfig, MnistConfig
 from shoal.data.load import load, load_idx
-from shoal.data.sources.idx import encode_idx
+from shoal.data.sources.formats import encode_idx
 from shoal.errors import DataError
 
 

@@ -6,7 +6,7 @@ import sys
 
 import torch
 
-from shoal.data.sources.idx import encode_idx
+from shoal.data.sources.formats import encode_idx
 from shoal.report.folder import write_files
 
 LIMIT_S = 180

@@ -5,8 +5,7 @@ import torch
 
 from shoal.errors import ConfigError
 from shoal.models.lenet import lenet
-from shoal.models.linear import linear
-from shoal.models.mlp import mlp
+from shoal.models.mlp import linear, mlp
 from shoal.models.resnet18 import resnet18
 
 

@@ -15,8 +15,8 @@ from shoal.errors import ShoalError
 from shoal.events.file import Record, read_events
 from shoal.events.folder import RunFolder
 from shoal.printable import printable, unless_hung_up
+from shoal.report.plain_tables import aligned
 from shoal.report.staleness import staleness_of
-from shoal.report.terminal import aligned
 from shoal.training.evaluation.evaluate import Metrics
 from shoal.training.progress import Progress
 from shoal.training.result import Result

@@ -18,7 +18,7 @@ from shoal.api.train import observed
 from shoal.config.arguments import checks_arguments
 from shoal.errors import ConfigError
 from shoal.events.folder import RunFolder
-from shoal.models.has_values import check_has_values
+from shoal.models.common import check_has_values
 from shoal.models.metrics import Metric
 from shoal.optim.over import check_function
 from shoal.strategies.pieces.state import load_weights

@@ -4,9 +4,10 @@ Both do what torch's `(loss_sum * scale).backward()` does: the loss is the sum o
 written or added to `p.value.grad`.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, final
+from typing import Any, final
 
 import torch
 from torch import Tensor
@@ -24,16 +25,27 @@ Loss = Callable[[Any, Any], Variable]
 """`loss(outputs, labels)`: the sum over samples, composed of operations of this engine."""
 
 
-class BatchGradients(Protocol):
+class BatchGradients(ABC):
     """`gradients(inputs, labels, scale)` adds scale · ∂loss/∂p to every parameter's gradient and returns the loss."""
 
+    def __init__(self, layer: Layer, loss: Loss | str) -> None:
+        self.parameters = parameters(layer)
+        self._layer = layer
+        self._loss = build_loss(loss) if isinstance(loss, str) else loss
+
+    @abstractmethod
     def __call__(self, inputs: Tensor, labels: Tensor, scale: float = 1.0) -> Tensor:
         """The sum of losses over the samples, a tensor without dimensions."""
-        ...
 
     def on_final(self, tensor: Tensor, callback: Hook) -> Callable[[], None]:
         """Call `callback(tensor)` when this parameter's gradient is complete; returns a function to remove it."""
-        ...
+        for parameter in self.parameters:
+            if parameter.value is tensor:
+                return parameter.on_final(callback)
+        raise AutogradError(
+            f"a tensor of shape {tuple(tensor.shape)} is not a parameter of this layer",
+            "Pass parameter.value of one of nn.parameters(layer).",
+        )
 
 
 def cross_entropy(smoothing: float = 0.0) -> Loss:
@@ -80,7 +92,7 @@ def tape_gradients(layer: Layer, loss: Loss | str = "cross_entropy") -> BatchGra
     >>> [tuple(p.value.grad.shape) for p in nn.parameters(layer)]
     [(3, 2), (3,)]
     """
-    return _TapeGradients(layer, build_loss(loss) if isinstance(loss, str) else loss)
+    return _TapeGradients(layer, loss)
 
 
 def static_gradients(
@@ -90,33 +102,11 @@ def static_gradients(
 
     Not safe: a gradient's memory belongs to the plan (see `compile`): clone gradients that must survive the next call.
     """
-    return StaticGradients(layer, build_loss(loss) if isinstance(loss, str) else loss, say)
-
-
-class _Hooks:
-    """Finds a parameter by its tensor."""
-
-    def __init__(self, layer: Layer) -> None:
-        self.parameters = parameters(layer)
-
-    def on_final(self, tensor: Tensor, callback: Hook) -> Callable[[], None]:
-        """Call `callback(tensor)` when this parameter's gradient is complete; returns a function to remove it."""
-        for parameter in self.parameters:
-            if parameter.value is tensor:
-                return parameter.on_final(callback)
-        raise AutogradError(
-            f"a tensor of shape {tuple(tensor.shape)} is not a parameter of this layer",
-            "Pass parameter.value of one of nn.parameters(layer).",
-        )
+    return StaticGradients(layer, loss, say)
 
 
 @final
-class _TapeGradients(_Hooks):
-    def __init__(self, layer: Layer, loss: Loss) -> None:
-        super().__init__(layer)
-        self._layer = layer
-        self._loss = loss
-
+class _TapeGradients(BatchGradients):
     def __call__(self, inputs: Tensor, labels: Tensor, scale: float = 1.0) -> Tensor:
         with Tape():
             loss = self._loss(self._layer(inputs), _as_indices(labels))
@@ -125,14 +115,14 @@ class _TapeGradients(_Hooks):
 
 
 @final
-class StaticGradients(_Hooks):
+class StaticGradients(BatchGradients):
     """Gradients by a compiled graph; `compiled` shows the plan."""
 
-    def __init__(self, layer: Layer, loss: Loss, say: Callable[[str], None] | None) -> None:
-        super().__init__(layer)
+    def __init__(self, layer: Layer, loss: Loss | str, say: Callable[[str], None] | None) -> None:
+        super().__init__(layer, loss)
 
         def step(inputs: Variable, labels: Variable, scale: Variable) -> Variable:
-            total = loss(layer(inputs), labels)
+            total = self._loss(layer(inputs), labels)
             backward(total, self.parameters, scale)
             return total
 

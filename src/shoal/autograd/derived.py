@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+import shoal.autograd.derived as derived
 import shoal.autograd.ops as ops
 from shoal.autograd.variable import Dims, Operand, Variable
 
@@ -154,3 +155,23 @@ def embedding(weight: Any, index: Variable | Tensor) -> Variable:
 def transpose(a: Any) -> Variable:
     """A with its last two axes swapped."""
     return ops.permute(a, dims=(*range(a.ndim - 2), a.ndim - 1, a.ndim - 2))
+
+
+def attach_operators() -> None:
+    """Give `Variable` its operators; the package calls this once, when the operations exist."""
+    Variable.__add__ = lambda self, other: ops.add(self, other)
+    Variable.__radd__ = lambda self, other: ops.add(other, self)
+    Variable.__sub__ = derived.sub
+    Variable.__rsub__ = lambda self, other: derived.sub(other, self)
+    Variable.__mul__ = lambda self, other: ops.mul(self, other)
+    Variable.__rmul__ = lambda self, other: ops.mul(other, self)
+    Variable.__truediv__ = derived.div
+    Variable.__rtruediv__ = lambda self, other: derived.div(other, self)
+    Variable.__matmul__ = derived.matmul
+    Variable.__pow__ = derived.power
+    Variable.__neg__ = lambda self: ops.neg(self)
+    Variable.sum = derived.sum
+    Variable.mean = derived.mean
+    Variable.reshape = lambda self, *shape: ops.reshape(self, shape=shape)
+    Variable.expand = lambda self, *shape: ops.expand(self, shape=shape)
+    Variable.detach = lambda self: ops.detach(self)

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple, final
 import torch
 from torch import Tensor
 
-from shoal.autograd.refusals import failed, foreign, mixed_dtypes
-from shoal.autograd.site import Site, call_site, describe
+from shoal.autograd.refusals import Site, call_site, describe, failed, foreign, mixed
 from shoal.autograd.variable import Generation, Operand, Variable
 from shoal.errors import AutogradError
 
@@ -201,15 +200,13 @@ class Tape:
             for entry in self.entries
             for output in entry.outputs
         }
-        given = {o.untyped_storage().data_ptr() for o in self._given()}
+        given = {  # leaves and constants: values that were not computed on this tape
+            value.untyped_storage().data_ptr()
+            for entry in self.entries
+            for operand, value in zip(entry.inputs, entry.values, strict=True)
+            if isinstance(value, Tensor) and getattr(operand, "generation", None) is None
+        }
         return sum(num_bytes for memory, num_bytes in memories.items() if memory not in given)
-
-    def _given(self) -> Iterator[Tensor]:
-        """Leaves and constants: values that were not computed on this tape."""
-        for entry in self.entries:
-            for operand, value in zip(entry.inputs, entry.values, strict=True):
-                if isinstance(value, Tensor) and getattr(operand, "generation", None) is None:
-                    yield value
 
     def name_of(self, operand: Operand) -> str:
         """The name of an operand in a trace: its own, the next `v0, v1, …`, or the constant itself."""
@@ -271,7 +268,8 @@ def record(operation: Primitive, inputs: tuple[Operand, ...], attributes: dict[s
         value: Any = operand
         if type(operand) is Variable:
             if operand.generation is not None and operand.generation is not generation:
-                raise foreign(operation.name, operand, tape)
+                home = operand.generation()
+                raise foreign(operation.name, operand.shape, home is not None and home is not tape)
             value = operand.value
         elif isinstance(operand, int | float):
             values.append(float(operand))
@@ -282,7 +280,7 @@ def record(operation: Primitive, inputs: tuple[Operand, ...], attributes: dict[s
         tensors.append(value)
         if value.dtype is not dtype and value.dtype.is_floating_point:
             if dtype is not None:
-                raise mixed_dtypes(operation.name, values)
+                raise mixed("dtype", operation.name, values)
             dtype = value.dtype
     try:
         result = operation.forward(*values, **attributes)

@@ -2,12 +2,12 @@
 
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn, final
+from typing import TYPE_CHECKING, Any, final
 
 import torch
 from torch import Tensor
 
-from shoal.autograd.site import call_site, describe
+from shoal.autograd.refusals import call_site, depends_on_data, describe
 from shoal.errors import AutogradError
 
 Hook = Callable[[Tensor], object]
@@ -52,7 +52,7 @@ class Variable:
         which = f"{name or 'this one'} {tuple(value.shape)}"
         if not value.is_floating_point():
             raise AutogradError(
-                f"a variable holds floating-point numbers, but {which} holds {_short(value.dtype)}",
+                f"a variable holds floating-point numbers, but {which} holds {str(value.dtype).removeprefix('torch.')}",
                 "Pass integers (labels, indices) as plain tensors, or convert: x.to(torch.float32).",
             )
         if value.requires_grad:
@@ -138,10 +138,10 @@ class Variable:
 
     def _refuse_on_placeholder(self, what: str) -> None:
         if self.value.is_meta:
-            refuse_data_dependence(what, describe(call_site()))
+            raise depends_on_data(what, describe(call_site()))
 
     if TYPE_CHECKING:
-        # operators.py attaches these: operations are written with variables, so they come after this file.
+        # derived.py attaches these: operations are written with variables, so they come after this file.
         def __add__(self, other: "Operand", /) -> "Variable": ...
         def __radd__(self, other: "Operand", /) -> "Variable": ...
         def __sub__(self, other: "Operand", /) -> "Variable": ...
@@ -176,15 +176,3 @@ class Variable:
 
 Operand = Variable | Tensor | float
 """What an operation takes: a variable, or a constant (a tensor or a number)."""
-
-
-def refuse_data_dependence(what: str, where: str) -> NoReturn:
-    """Refuse what cannot be compiled: something that depends on values which the graph does not have yet."""
-    raise AutogradError(
-        f"{what} depends on the data of a graph that is being compiled, at {where}",
-        "A compiled graph does the same for all data: use ops.where, or do not compile this function.",
-    )
-
-
-def _short(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

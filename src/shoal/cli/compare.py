@@ -148,7 +148,7 @@ def _train(
     from shoal.compare.comparison import not_scheduled
     from shoal.compare.table import described
     from shoal.compare.variants import taken_over, train, train_again
-    from shoal.events.run_delay import BUSY
+    from shoal.events.clocks import BUSY
     from shoal.labs.watch import watch_for
 
     finished: list[Path] = []
@@ -201,7 +201,7 @@ def _compare(
     runs: Sequence[Path], folder: Path, command: str, words: "Words", trained: bool
 ) -> "tuple[Comparison, list[Remark]]":
     from shoal.compare.comparison import compare
-    from shoal.compare.document import write_report
+    from shoal.compare.comparison_report import write_report
     from shoal.compare.verdict import verdict
     from shoal.labs.machine import machine
 
@@ -216,7 +216,7 @@ def _show(
 ) -> None:
     from rich.console import Console
 
-    from shoal.compare.notes import notes
+    from shoal.compare.remark import notes
 
     console = Console(file=stream, highlight=False, width=None if stream.isatty() else WIDEST)
     with console.capture() as shown:
@@ -310,7 +310,7 @@ def _show_verdict(remarks: "Sequence[Remark]", console: "Console", words: "Words
 
 
 def _as_json(comparison: "Comparison", remarks: "Sequence[Remark]", folder: Path, words: "Words") -> str:
-    from shoal.compare.notes import notes
+    from shoal.compare.remark import notes
     from shoal.compare.table import as_data
 
     return json.dumps(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from shoal.config.schema import RunConfig
     from shoal.data.dataset import DataSet
-    from shoal.report.partition import Ownership
+    from shoal.report.ownership import Ownership
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def _partition(given: Given[PartitionFlags]) -> int:
         text.show(json.dumps(_as_data(config, owned, data.name)))
         return 0
 
-    from shoal.report.partition import as_text
+    from shoal.report.ownership import as_text
 
     text.show(as_text(owned, shutil.get_terminal_size((110, 24)).columns))
     for path in files.values():
@@ -101,7 +101,7 @@ def _divided(config: "RunConfig", data: "DataSet", workers: int, allow_empty: bo
 
 def _ownership(title: str, lists: "list[Tensor]", data: "DataSet") -> "Ownership":
     from shoal.data.division.coverage import survey
-    from shoal.report.partition import Ownership
+    from shoal.report.ownership import Ownership
 
     num_samples = len(data.train)
     seen = survey(lists, num_samples, data.train.labels if data.task == "classification" else None)
@@ -147,7 +147,7 @@ def _shown(value: Any) -> str:
 
 def _draw(owned: "Ownership", kind: str, path: Path) -> None:
     from shoal.report.folder import write_files
-    from shoal.report.partition import draw_ownership
+    from shoal.report.ownership import draw_ownership
 
     if path.is_dir():
         raise ConfigError(f"cannot write {path}: it is a folder", "Choose the name of a file.")

@@ -64,7 +64,7 @@ def run(given: Given[GraphFlags]) -> int:
 
 
 def _graph(name: str, compiled: bool) -> "Graph":
-    from shoal.autograd.drawing.examples import example
+    from shoal.autograd.drawn_examples import example
     from shoal.autograd.static.passes import PASSES
 
     graph = example(name)
@@ -84,7 +84,7 @@ def _drawn(form: str, graph: "Graph", title: str) -> str:
 
 
 def _listed() -> str:
-    from shoal.autograd.drawing.examples import EXAMPLES
+    from shoal.autograd.drawn_examples import EXAMPLES
 
     width = max(map(len, EXAMPLES))
     return "\n".join(

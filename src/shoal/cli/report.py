@@ -30,7 +30,7 @@ def run(given: Given[ReportFlags]) -> int:
         raise ConfigError(f"no run folder {path}", "Runs are in runs/NAME.")
 
     from shoal.compare.comparison import compare
-    from shoal.compare.one_run import numbers_of, write_run_report
+    from shoal.compare.run_report import numbers_of, write_run_report
     from shoal.labs.folder import claimed, report_folder
     from shoal.labs.words import load_words
 

@@ -28,8 +28,8 @@ def run(given: Given[RunsFlags]) -> int:
 
     Conditions and orders use the columns, every setting (optimizer.lr) and every result (bytes_sent).
     """
+    from shoal.report.plain_tables import aligned
     from shoal.report.run_table import COLUMNS, listed_runs, matching, metrics_of, ordered, row_of
-    from shoal.report.terminal import aligned
 
     flags = given.flags
     runs, damaged = listed_runs(Path(given.words[0] if given.words else "runs"))

@@ -13,7 +13,7 @@ from typing import TextIO
 
 from shoal.errors import ConfigError, ShoalError, WorkerError
 from shoal.printable import excerpt, printable
-from shoal.report.terminal import width
+from shoal.report.plain_tables import width
 
 WIDEST = 100
 """Columns of a page of help on a wide terminal, or where there is none."""

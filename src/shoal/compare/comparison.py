@@ -16,20 +16,19 @@ from typing import Any
 
 import numpy as np
 
-from shoal.compare.invariant_bits import FAILED, invariant_sha256
-from shoal.compare.weights import first_step_difference, largest_difference
+from shoal.compare.weight_difference import first_step_difference, largest_difference
 from shoal.config.may_differ import may_differ
 from shoal.config.read import from_tree, read_recipe
 from shoal.config.schema import RunConfig, named_code
 from shoal.config.write import flat
 from shoal.errors import ConfigError
+from shoal.events.clocks import BUSY
 from shoal.events.file import read_events
+from shoal.events.fingerprint import check_weights
 from shoal.events.folder import RunFolder, resume_command
-from shoal.events.run_delay import BUSY
-from shoal.events.weights import check_weights
 from shoal.report.communication import RankShares, communication
 from shoal.report.findings import Measured, Verdict, inside_run, lower
-from shoal.report.runs import Run, naming_damage, read_run
+from shoal.report.finished_runs import Run, naming_damage, read_run
 
 RESULT = (
     "status", "weights_sha256", "device", "steps", "seconds", "bytes_sent", "test_accuracy", "test_loss",
@@ -37,6 +36,14 @@ RESULT = (
 """What a comparison reads of `result.json`."""
 KINDS = ("compute", "wait", "move", "encode", "other")
 """What training time consists of."""
+INVARIANT_FOLDER = "invariant"
+"""The run folder, inside another run's folder, of a few steps with `--reduction invariant`.
+
+Their bits do not depend on the number of workers. The workers of a run make them after it (`variants.py`), so that the
+times of a comparison come from ordinary runs alone.
+"""
+INVARIANT_STEPS = 20
+FAILED = "failed"
 
 
 @dataclass(frozen=True)
@@ -57,7 +64,7 @@ class ComparedRun:
     difference: float | None
     """Difference from the reference's final weights; None without a reference or comparable weights."""
     invariant: str | None = None
-    """The fingerprint after its invariant steps (`invariant_bits.py`); FAILED, or None if it made none."""
+    """The fingerprint after its invariant steps; FAILED, or None if it made none."""
 
     @property
     def config(self) -> RunConfig:
@@ -165,10 +172,10 @@ def compare(folders: Sequence[Path]) -> Comparison:
     of_workers = [threads[run.folder.path] for run in runs if run.config.launch.workers > 1]
     equal = [run for run in singles if of_workers and threads[run.folder.path] == mode(of_workers)]
     reference_run = equal[0] if equal else widest
-    entries = [
-        _entry(name, run, threads[run.folder.path], reference_run)
-        for name, run in zip(_names(finished), runs, strict=True)
-    ]
+    entries: list[ComparedRun] = []
+    for name, run in zip(_names(finished), runs, strict=True):
+        with naming_damage(run.folder):
+            entries.append(_entry(name, run, threads[run.folder.path], reference_run))
     reference = next((entry for entry in entries if entry.run is reference_run), None)
     all_cores = next((entry for entry in entries if entry.run is widest and entry.threads != 1), None)
     one_core = next((entry for entry in entries if entry.run in singles and entry.threads == 1), None)
@@ -200,6 +207,14 @@ def not_scheduled(folder: Path) -> float | None:
     return max((delay for delay in delays if delay is not None), default=None)
 
 
+def invariant_sha256(folder: Path) -> str | None:
+    """The fingerprint of the weights after a run's invariant steps; None if it made none, FAILED if they failed."""
+    own = RunFolder(folder / INVARIANT_FOLDER)
+    if not own.path.is_dir():
+        return None
+    return own.finished_result().get("weights_sha256") or FAILED
+
+
 def settings_apart(a: RunConfig, b: RunConfig) -> dict[str, tuple[Any, Any]]:
     """The settings in which two runs differ, by path, with both values.
 
@@ -221,11 +236,7 @@ def other_settings(entry: ComparedRun, reference: ComparedRun) -> dict[str, tupl
 def differ_only_in(a: ComparedRun, b: ComparedRun, path: str) -> bool:
     """Whether one setting alone may explain a difference of two runs; where their files are does not count."""
     apart = settings_apart(a.config, b.config)
-    return all(_is_under(each, (path, "output", "checkpoint")) for each in apart)
-
-
-def _is_under(path: str, sections: Sequence[str]) -> bool:
-    return any(path == section or path.startswith(f"{section}.") for section in sections)
+    return all(f"{each}.".startswith((f"{path}.", "output.", "checkpoint.")) for each in apart)
 
 
 def _is_finished(folder: Path) -> bool:
@@ -274,11 +285,6 @@ def _threads(run: Run) -> int | None:
 
 
 def _entry(name: str, run: Run, threads: int | None, reference: Run | None) -> ComparedRun:
-    with naming_damage(run.folder):
-        return _measured_entry(name, run, threads, reference)
-
-
-def _measured_entry(name: str, run: Run, threads: int | None, reference: Run | None) -> ComparedRun:
     # Seconds per sample of every step but the first, and the last, whose end the curve does not show.
     sample_s: list[float] = (run.curve.step_seconds() / np.diff(run.curve.samples)).tolist()
     first_step = (

@@ -5,10 +5,18 @@ A free-running difference in float32 is reported for one process with another nu
 
 from collections.abc import Iterator, Sequence
 
-from shoal.compare.comparison import ComparedRun, Comparison, differ_only_in, other_settings, same_bits
-from shoal.compare.invariant_bits import FAILED, FOLDER, STEPS
+from shoal.compare.comparison import (
+    FAILED,
+    INVARIANT_FOLDER,
+    INVARIANT_STEPS,
+    ComparedRun,
+    Comparison,
+    differ_only_in,
+    other_settings,
+    same_bits,
+)
 from shoal.compare.remark import Remark, listed, names_of, remark, settings_in_words, thread_count
-from shoal.compare.weights import FIRST_STEP_BOUND
+from shoal.compare.weight_difference import FIRST_STEP_BOUND
 from shoal.config.sections.exchange import compressions
 from shoal.config.write import flat
 from shoal.strategies.local.settings import LocalConfig
@@ -43,7 +51,9 @@ def first_step(comparison: Comparison, words: Words) -> Iterator[Remark]:
     for entry in above:
         claim = words("differs.claim", name=entry.name, reference=reference.name)
         numbers = words("differs.numbers", difference=_first_step(entry), bound=BOUND)
-        yield remark(words, "fails", "differs", claim, numbers, _for_different(entry, reference, words))
+        reasons = words("join.clause").join(other_work(entry, reference, words))
+        advice = words("differs.expected", reasons=reasons) if reasons else words("differs.unexpected")
+        yield remark(words, "fails", "differs", claim, numbers, advice)
     if not above:
         far = max(compared, key=_first_step)
         names = names_of(compared, words)
@@ -111,7 +121,11 @@ def bits(comparison: Comparison, words: Words) -> Iterator[Remark]:
     if not groups:
         numbers = _accuracies(comparison.entries, words)
         yield remark(words, "undecided", "bits", words("same_bits.none"), numbers)
-    alone = [each for each in comparison.several() if each.config.train.balance and not _is_in(each, groups)]
+    alone = [
+        each
+        for each in comparison.several()
+        if each.config.train.balance and not any(each in group for group in groups)
+    ]
     if alone:
         one = "_one" * (len(alone) == 1)
         claim = words(f"same_bits.balanced{one}", names=names_of(alone, words))
@@ -129,12 +143,14 @@ def invariant_bits(comparison: Comparison, words: Words) -> Iterator[Remark]:
     for entry in other:
         what = "failed" if entry.invariant == FAILED else "other"
         claim = words(f"invariant.{what}", name=entry.name)
-        advice = words(f"invariant.{what}_advice", folder=entry.run.folder.path / FOLDER)
+        advice = words(f"invariant.{what}_advice", folder=entry.run.folder.path / INVARIANT_FOLDER)
         numbers = words("invariant.numbers", reference=reference.name)
         yield remark(words, "fails", "differs", claim, numbers, advice)
     if same:
         claim = words("invariant.same", names=names_of(same, words))
-        numbers = words("invariant.same_numbers", steps=STEPS, sha256=(reference.invariant or "")[:8])
+        numbers = words(
+            "invariant.same_numbers", steps=INVARIANT_STEPS, sha256=(reference.invariant or "")[:8]
+        )
         yield remark(words, "holds", "identical", claim, numbers)
 
 
@@ -156,17 +172,6 @@ def threads(comparison: Comparison, words: Words) -> Iterator[Remark]:
 
 def _first_step(entry: ComparedRun) -> float:
     return entry.first_step or 0.0
-
-
-def _is_in(entry: ComparedRun, groups: Sequence[Sequence[ComparedRun]]) -> bool:
-    return any(entry in group for group in groups)
-
-
-def _for_different(entry: ComparedRun, reference: ComparedRun, words: Words) -> str:
-    found = other_work(entry, reference, words)
-    if not found:
-        return words("differs.unexpected")
-    return words("differs.expected", reasons=words("join.clause").join(found))
 
 
 def other_work(entry: ComparedRun, reference: ComparedRun, words: Words) -> list[str]:

@@ -3,9 +3,17 @@
 from collections.abc import Sequence
 from typing import Any
 
-from shoal.compare.comparison import KINDS, ComparedRun, Comparison, is_faster, same_bits, speed_up
-from shoal.compare.invariant_bits import FAILED, STEPS
-from shoal.compare.weights import FIRST_STEP_BOUND
+from shoal.compare.comparison import (
+    FAILED,
+    INVARIANT_STEPS,
+    KINDS,
+    ComparedRun,
+    Comparison,
+    is_faster,
+    same_bits,
+    speed_up,
+)
+from shoal.compare.weight_difference import FIRST_STEP_BOUND
 from shoal.config.metrics import in_words
 from shoal.config.schema import RunConfig
 from shoal.report.findings import of_samples
@@ -42,7 +50,7 @@ def share_header(comparison: Comparison, words: Words) -> list[str]:
 
 def legend(comparison: Comparison, words: Words) -> str:
     """What the columns mean, and how uncertain an accuracy is."""
-    columns = words("legend.table", steps=STEPS)
+    columns = words("legend.table", steps=INVARIANT_STEPS)
     results = [entry.run.result for entry in comparison.entries]
     known = [
         of_samples(result["test_accuracy"], result["test_samples"])
@@ -70,12 +78,8 @@ def metric_names(comparison: Comparison) -> list[str]:
 def metric_rows(comparison: Comparison) -> list[list[str]]:
     """A row for each run, under the names of the metrics."""
     names = metric_names(comparison)
-    return [[_metric(entry, name) for name in names] for entry in comparison.entries]
-
-
-def _metric(entry: ComparedRun, name: str) -> str:
-    values = entry.run.result.get("test_metrics") or {}
-    return in_words(name, values[name]) if name in values else "–"
+    found = [entry.run.result.get("test_metrics") or {} for entry in comparison.entries]
+    return [[in_words(name, values[name]) if name in values else "–" for name in names] for values in found]
 
 
 def share_rows(comparison: Comparison) -> list[list[str]]:

@@ -21,9 +21,8 @@ from pathlib import Path
 from statistics import mode
 from typing import Any
 
-from shoal.compare.comparison import not_scheduled
+from shoal.compare.comparison import INVARIANT_FOLDER, INVARIANT_STEPS, not_scheduled
 from shoal.compare.earlier import earlier_result
-from shoal.compare.invariant_bits import FOLDER, STEPS
 from shoal.config.custom import FileText
 from shoal.config.read import (
     FileFlagText,
@@ -103,11 +102,11 @@ def invariant_of(config: RunConfig, folder: Path) -> RunConfig | None:
     train, batch = config.train, config.train.batch_size
     if not isinstance(batch, int) or train.reduction == "invariant":
         return None
-    steps = min(STEPS, train.steps or STEPS)
+    steps = min(INVARIANT_STEPS, train.steps or INVARIANT_STEPS)
     micro_batch = max(1, batch // 8)
     train = replace(train, reduction="invariant", micro_batch=micro_batch, steps=steps, test=False)
     checkpoint = replace(config.checkpoint, every=None, first_step=False)
-    output = OutputConfig(str(folder), FOLDER)
+    output = OutputConfig(str(folder), INVARIANT_FOLDER)
     try:
         # Without a number of threads each worker has one, whatever their number.
         made = replace(config, threads=None, train=train, checkpoint=checkpoint, output=output)
@@ -130,7 +129,9 @@ def taken_over(variant: Variant, folder: Path, earlier: Path) -> bool:
     """Copy the run of a variant, if it was finished with these settings in `earlier`; whether it was."""
     source = earlier / variant.name
     config, then = _runs_of(variant, folder)
-    if not earlier_result(config, source) or not all(earlier_result(each, source / FOLDER) for each in then):
+    if not earlier_result(config, source) or not all(
+        earlier_result(each, source / INVARIANT_FOLDER) for each in then
+    ):
         return False
     copy_folder(source, folder / variant.name)
     return True

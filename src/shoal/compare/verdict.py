@@ -16,12 +16,13 @@ from shoal.compare.comparison import (
     settings_apart,
     speed_up,
 )
-from shoal.compare.divided_models import divided_models, divides_model
 from shoal.compare.equality import equality, other_work
 from shoal.compare.remark import Remark, names_of, percent, remark, size_in_words, thread_count
 from shoal.config.sections.exchange import compressions
 from shoal.report.communication import RankShares
 from shoal.report.findings import Verdict, higher
+from shoal.strategies.pipeline.schedules import FORMULAS
+from shoal.strategies.pipeline.timing import UNIT_TIMES
 from shoal.words import Words
 
 Pair = tuple[ComparedRun, ComparedRun]
@@ -123,7 +124,8 @@ def waiting(comparison: Comparison, words: Words) -> Iterator[Remark]:
         shares = {"percent": percent(entry.shares["wait"]), "most": percent(most.wait), "rank": most.rank}
         numbers = words("waits.numbers", slow=slow.rank, quick=quick.rank, ratio=ratio, **shares)
         claim = words("waits.claim", name=entry.name, slow=slow.rank)
-        yield remark(words, "fails", "waits", claim, numbers, _for_slow(entry, words))
+        cure = "dp" if entry.config.strategy == "dp" else "balance" + "d" * entry.config.train.balance
+        yield remark(words, "fails", "waits", claim, numbers, words(f"waits.{cure}"))
     if in_turns:
         shares = [percent(entry.shares["wait"]) for entry in in_turns]
         claim = words("waits.in_turns", names=[entry.name for entry in in_turns])
@@ -185,11 +187,6 @@ def nothing_slow(comparison: Comparison, words: Words) -> Iterator[Remark]:
         yield remark(words, "holds", "efficient", words("efficient.claim"), numbers)
 
 
-TIME_RULES: tuple[Callable[[Comparison, Words], Iterator[Remark]], ...] = (
-    speed, waiting, balance, encoding, moving, group, divided_models, nothing_slow,
-)  # fmt: skip
-
-
 def _without_delayed(comparison: Comparison) -> Comparison:
     """The runs whose times are comparable."""
 
@@ -244,16 +241,6 @@ def _work_s(rank: RankShares) -> float:
     return rank.work_s.value
 
 
-def _for_slow(entry: ComparedRun, words: Words) -> str:
-    if entry.config.strategy == "dp":
-        return words("waits.dp")
-    return words("waits.balanced" if entry.config.train.balance else "waits.balance")
-
-
-def _encodes(entry: ComparedRun) -> bool:
-    return any(each.codec != "none" for each in compressions(entry.config.exchange))
-
-
 def _for_encoding(entry: ComparedRun, words: Words) -> str:
     """On a fast link no codec pays: there encoding takes longer than moving what is left."""
     if entry.shares["encode"] >= entry.shares["move"]:
@@ -262,7 +249,7 @@ def _for_encoding(entry: ComparedRun, words: Words) -> str:
 
 
 def _for_moving(entry: ComparedRun, words: Words) -> str:
-    if _encodes(entry):
+    if any(each.codec != "none" for each in compressions(entry.config.exchange)):
         return _for_encoding(entry, words)
     if entry.config.launch.group == "gloo" and not entry.config.launch.link:
         return words("moves.gloo")
@@ -276,3 +263,71 @@ def _for_moving(entry: ComparedRun, words: Words) -> str:
 def _larger_batch(entry: ComparedRun, words: Words) -> str:
     size = entry.config.train.batch_size
     return words("speed.larger_batch", size=4 * size) if isinstance(size, int) else ""
+
+
+def divides_model(entry: ComparedRun) -> bool:
+    """Whether the workers of a run divide the model among them."""
+    return entry.config.strategy == "rpc" or any(axis != "data" for axis in entry.config.axes)
+
+
+def divided_models(comparison: Comparison, words: Words) -> Iterator[Remark]:
+    """One remark for each run that divides the model."""
+    for entry in comparison.several():
+        axes = entry.config.axes
+        if entry.config.strategy == "rpc":
+            yield _rpc(entry, words)
+        elif axes.get("pipeline", 1) > 1:
+            yield _pipeline(entry, axes["pipeline"], words)
+        elif axes.get("tensor", 1) > 1:
+            yield _tensor(entry, words)
+
+
+def _pipeline(entry: ComparedRun, stages: int, words: Words) -> Remark:
+    """The bubble that the schedule has by its formula, beside the time that stages really wait."""
+    config = entry.config.pipeline
+    formula, m = FORMULAS[config.schedule], config.microbatches
+    work = [rank.work_s.value for rank in entry.ranks]
+    numbers = words(
+        "bubble.numbers",
+        wait=percent(entry.shares["wait"]),
+        schedule=config.schedule,
+        microbatches=m,
+        stages=stages,
+        formula=formula.bubble,
+        bubble=percent(formula.bubble_of(stages, m, UNIT_TIMES)),
+        longest=words("bubble.longest", ratio=max(work) / min(work)) if all(work) else "",
+        sent=_sent(entry, words),
+    )
+    advice = words("bubble.advice", microbatches=2 * m, schedule=config.schedule)
+    return remark(words, "fails", "bubble", words("bubble.claim", name=entry.name), numbers, advice)
+
+
+def _tensor(entry: ComparedRun, words: Words) -> Remark:
+    """What the workers exchange inside the layers."""
+    calls = round(sum(operation.calls for operation in entry.ranks[0].operations))
+    numbers = words(
+        "tensor.numbers",
+        calls=words.counted("call", calls),
+        percent=percent(entry.shares["move"] + entry.shares["wait"]),
+        sent=_sent(entry, words),
+    )
+    claim = words("tensor.claim", name=entry.name)
+    return remark(words, "fails", "moves", claim, numbers, words("tensor.advice"))
+
+
+def _rpc(entry: ComparedRun, words: Words) -> Remark:
+    """Without micro-batches only one stage computes at a time."""
+    numbers = words("rpc.numbers", percent=percent(entry.shares["compute"]), sent=_sent(entry, words))
+    claim = words("rpc.claim", name=entry.name)
+    return remark(words, "fails", "waits", claim, numbers, words("rpc.advice"))
+
+
+def _sent(entry: ComparedRun, words: Words) -> str:
+    if entry.sent_bytes is None:
+        return ""
+    return words("bubble.sent", size=size_in_words(entry.sent_bytes / entry.run.result["steps"]))
+
+
+TIME_RULES: tuple[Callable[[Comparison, Words], Iterator[Remark]], ...] = (
+    speed, waiting, balance, encoding, moving, group, divided_models, nothing_slow,
+)  # fmt: skip

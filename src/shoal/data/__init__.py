@@ -2,11 +2,11 @@
 
 ::
 
-    load        a configuration to a DataSet            dataset     DataSet, Split, Batch
+    load        a configuration to a DataSet            dataset     DataSet, Split, Batch, normalised and augmented
     sources/    published data sets: find, fetch, verify, decode
-    synthetic   data sets generated from a seed         holdout     a stratified validation part
-    augment     shift and mirror whole batches          normalise   bytes to floats, the same bits on all devices
-    division/   which worker takes which samples        seeds       a random generator for each purpose
+    synthetic   data sets generated from a seed         own/        what a function or file of the user's own has
+    holdout     a stratified validation part            seeds       a random generator for each purpose
+    division/   which worker takes which samples
 
 >>> import torch
 >>> from shoal.config.sections.data import DigitsConfig

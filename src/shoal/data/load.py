@@ -18,15 +18,12 @@ from shoal.config.sections.data import (
     SyntheticConfig,
 )
 from shoal.config.sections.values import Custom
-from shoal.data.augment import Augment
-from shoal.data.dataset import DataSet, Split
+from shoal.data.dataset import Augment, DataSet, Split
 from shoal.data.holdout import hold_out, only
 from shoal.data.own.load import load_own
 from shoal.data.sources.catalogue import CATALOGUE, IDX_FILES, Catalogue, DataFile, entry_of
-from shoal.data.sources.cifar import decode_cifar
-from shoal.data.sources.content import read_content
 from shoal.data.sources.files import check_published, find
-from shoal.data.sources.idx import decode_idx
+from shoal.data.sources.formats import decode_cifar, decode_idx, read_content
 from shoal.data.synthetic import synthetic
 from shoal.errors import ConfigError, DataError, unknown
 
@@ -110,17 +107,12 @@ def _cifar10(config: Cifar10Config, catalogue: Catalogue) -> DataSet:
     return DataSet(config.name, "classification", splits[0], None, splits[1], CLASSES, mean, std, augment)
 
 
-def _synthetic(config: SyntheticConfig, catalogue: Catalogue) -> DataSet:
-    del catalogue  # nothing is read
-    return synthetic(config)
-
-
 LOADERS: dict[str, Callable[[Any, Catalogue], DataSet]] = {
     "digits": partial(_published_idx, statistics=MNIST_STATISTICS),
     "mnist": partial(_published_idx, statistics=MNIST_STATISTICS),
     "fashion-mnist": partial(_published_idx, statistics=FASHION_MNIST_STATISTICS),
     "cifar10": _cifar10,
-    "synthetic": _synthetic,
+    "synthetic": lambda config, catalogue: synthetic(config),
 }
 
 

@@ -1,6 +1,9 @@
-"""Offsets between the workers' clocks, and the conversion of a worker's times to rank 0's clock."""
+"""Offsets between the workers' clocks, and how long the machine kept this process's threads waiting for a core."""
 
+import os
+import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 
@@ -28,3 +31,37 @@ def to_rank0_clock(measured: Sequence[ClockOffset]) -> Callable[[int], int]:
     drift_ns, elapsed_ns = last.offset_ns - first.offset_ns, max(last.at_ns - first.at_ns, 1)
     # Integers: a float has not enough digits for nanoseconds since the machine started.
     return lambda time_ns: time_ns - first.offset_ns - drift_ns * (time_ns - first.at_ns) // elapsed_ns
+
+
+BUSY = 0.10
+"""The machine was busy if a thread was ready but not scheduled for more than this part of the time."""
+
+
+class RunDelay:
+    """Measures from its creation on. Linux counts this time for every thread; elsewhere it is unknown."""
+
+    def __init__(self) -> None:
+        self._start_ns = time.perf_counter_ns()
+        self._before_ns = _delays_ns()
+
+    def fraction(self) -> float | None:
+        """The part of the time that the most delayed thread was ready but not scheduled; None if unknown."""
+        elapsed_ns = time.perf_counter_ns() - self._start_ns
+        delays_ns = [now_ns - self._before_ns.get(thread, 0) for thread, now_ns in _delays_ns().items()]
+        return round(max(delays_ns) / elapsed_ns, 4) if delays_ns else None
+
+
+def _delays_ns() -> dict[str, int]:
+    """The time that each thread of this process has waited for a processor so far."""
+    delays_ns: dict[str, int] = {}
+    try:
+        for thread in os.listdir("/proc/self/task"):
+            # A thread that ends meanwhile is left out, as is every thread on a kernel without these statistics.
+            try:
+                _, delay_ns, *_ = Path("/proc/self/task", thread, "schedstat").read_text().split()
+            except (OSError, ValueError):
+                continue
+            delays_ns[thread] = int(delay_ns)
+    except OSError:
+        return {}
+    return delays_ns

@@ -149,7 +149,7 @@ def _verified(path: Path) -> Iterator[bytes]:
             content, before, crc = line[: found.start()], crc, int(found[1], 16)
             is_whole = crc in (crc32(content, before), crc32(content))
         else:
-            is_whole = not is_checked and _record(line) is not None
+            is_whole = not is_checked and _is_record(line)
         if not is_whole and (found or cut):
             raise _damaged_line(path, cut or number)
         if not is_whole:
@@ -181,11 +181,12 @@ _FIELDS: dict[str, dict[str, tuple[type, ...]]] = {
 """What readers rely on, by event."""
 
 
-def _record(line: bytes) -> Record | None:
+def _is_record(line: bytes) -> bool:
     try:
         record = json.loads(line)
         fields = _FIELDS.get(record["event"], {})
-        whole = all(isinstance(record[field], kinds) for field, kinds in fields.items())
-        return record if isinstance(record, dict) and whole else None
+        return isinstance(record, dict) and all(
+            isinstance(record[key], kinds) for key, kinds in fields.items()
+        )
     except (ValueError, KeyError, TypeError, RecursionError):
-        return None
+        return False

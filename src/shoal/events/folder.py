@@ -158,7 +158,14 @@ def create(parent: Path, name: str, automatic: str) -> RunFolder:
     try:
         parent.mkdir(parents=True, exist_ok=True)
         if name:
-            return _create_named(parent / name)
+            path = parent / name
+            path.mkdir(parents=True, exist_ok=True)
+            if any(path.iterdir()):
+                raise ConfigError(
+                    f"the run folder {path} is not empty",
+                    f"Choose another --name, or resume that run: {resume_command(path)}",
+                )
+            return RunFolder(path)
         for number in range(1, 10_000):
             try:
                 path = parent / (automatic if number == 1 else f"{automatic}-{number}")
@@ -181,16 +188,6 @@ def resume_command(path: Path | str, trust_code: bool = False) -> str:
     "shoal train --resume 'runs/my run'"
     """
     return f"shoal train --resume {shlex.quote(str(path))}{' --trust-code' * trust_code}"
-
-
-def _create_named(path: Path) -> RunFolder:
-    path.mkdir(parents=True, exist_ok=True)
-    if any(path.iterdir()):
-        raise ConfigError(
-            f"the run folder {path} is not empty",
-            f"Choose another --name, or resume that run: {resume_command(path)}",
-        )
-    return RunFolder(path)
 
 
 @contextmanager

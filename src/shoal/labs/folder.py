@@ -15,7 +15,7 @@ from shoal.report.findings import Number
 from shoal.report.folder import write_files
 from shoal.report.html import to_html
 from shoal.report.markdown import to_markdown
-from shoal.report.tables import Records, records_to_csv
+from shoal.report.plain_tables import Records, records_to_csv
 
 REPORTS = "reports"
 

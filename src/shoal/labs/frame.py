@@ -28,7 +28,7 @@ from shoal.labs.timing.busy import trusted
 from shoal.labs.watch import Watch
 from shoal.labs.words import Words, load_words
 from shoal.report.document import Block, Document, Heading, Paragraph, Table
-from shoal.report.tables import Records
+from shoal.report.plain_tables import Records
 
 
 class LabPlan(Protocol):

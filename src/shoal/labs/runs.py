@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from shoal.compare.earlier import earlier_result
-from shoal.compare.weights import largest_difference
+from shoal.compare.weight_difference import largest_difference
 from shoal.config.schema import RunConfig
 from shoal.config.sections.train import CheckpointConfig
 from shoal.errors import CheckpointError, DivergedError, WorkerError
+from shoal.events.fingerprint import check_weights
 from shoal.events.folder import RunFolder, write_whole
-from shoal.events.weights import check_weights
 from shoal.files import copy_folder
 from shoal.labs.student.host import HERE, Host
 from shoal.labs.timing.busy import OtherWork

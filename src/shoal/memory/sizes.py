@@ -15,7 +15,7 @@ from shoal.config.sections.optimizer import AdamConfig, AdamWConfig, SgdConfig
 from shoal.config.sections.sync import SyncConfig
 from shoal.config.sections.train import StopConfig
 from shoal.config.sections.values import Custom
-from shoal.data.division.leaves import ByLeaves
+from shoal.data.division.steps import ByLeaves
 from shoal.memory.formulas import Sizes
 from shoal.memory.process import memory_id
 from shoal.optim.compact.formats import TABLE_BYTES

@@ -31,7 +31,7 @@ from shoal.config.sections.train import StopConfig
 from shoal.config.sections.values import Custom
 from shoal.config.write import from_plain, to_plain
 from shoal.errors import ConfigError, WorkerError
-from shoal.events.run_delay import BUSY, RunDelay
+from shoal.events.clocks import BUSY, RunDelay
 from shoal.launch import programs
 from shoal.launch.one_worker import joined_group
 from shoal.strategies.strategy import Share

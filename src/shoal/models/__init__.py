@@ -12,7 +12,6 @@ in its own module, which is enough to load a checkpoint::
 """
 
 from shoal.models.builder import build, without_weights
-from shoal.models.fit import check_fit
-from shoal.models.losses import build_loss
+from shoal.models.losses import build_loss, check_fit
 
 __all__ = ["build", "build_loss", "check_fit", "without_weights"]

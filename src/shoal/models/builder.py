@@ -13,8 +13,7 @@ from shoal.config.sections.values import Custom
 from shoal.errors import ConfigError
 from shoal.models.initialise import initialise
 from shoal.models.lenet import lenet
-from shoal.models.linear import linear
-from shoal.models.mlp import mlp
+from shoal.models.mlp import linear, mlp
 from shoal.models.resnet18 import resnet18
 from shoal.models.transformer import transformer
 

@@ -5,7 +5,7 @@ from collections import OrderedDict
 from torch import nn
 
 from shoal.errors import ConfigError
-from shoal.models.shapes import picture_shape, times
+from shoal.models.common import picture_shape, times
 
 SMALLEST_SIDE = 12  # pixels: 12 → pool → 6 → convolution → 2 → pool → 1
 

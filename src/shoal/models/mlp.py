@@ -1,4 +1,4 @@
-"""Fully connected layers with ReLU between."""
+"""Fully connected layers with ReLU between, or a single one."""
 
 import itertools
 import math
@@ -22,3 +22,15 @@ def mlp(
         if number <= len(hidden):
             layers[f"relu{number}"] = nn.ReLU()
     return nn.Sequential(layers)
+
+
+def linear(input_shape: tuple[int, ...] = (1, 28, 28), outputs: int = 10) -> nn.Sequential:
+    """y = W·x + b on the flattened input.
+
+    >>> linear()
+    Sequential(
+      (flatten): Flatten(start_dim=1, end_dim=-1)
+      (fc1): Linear(in_features=784, out_features=10, bias=True)
+    )
+    """
+    return mlp(input_shape, outputs, hidden=())

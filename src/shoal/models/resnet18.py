@@ -6,7 +6,7 @@ from typing import Literal, final
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from shoal.models.shapes import picture_shape
+from shoal.models.common import picture_shape
 
 Norm = Literal["batch", "group"]
 

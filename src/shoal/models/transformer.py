@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from shoal.errors import ConfigError
-from shoal.models.shapes import times
+from shoal.models.common import times
 
 BYTES = 256  # the vocabulary: no tokenizer, and any file is text
 

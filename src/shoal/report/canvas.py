@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from shoal.printable import printable
-from shoal.report.runs import Array
+from shoal.report.finished_runs import Array
 from shoal.report.svg import COLOURS, FRAME, for_page
 
 PAGE_IN, PHONE_IN = 8.2, 3.6
@@ -157,6 +157,15 @@ def _legend_columns(labels: Iterable[str], width_in: float) -> int:
     widths = [sum(2 if letter > "\u2e80" else 1 for letter in label) + 6 for label in labels]
     fitting = max(1, min(len(widths), int(width_in / LETTER_IN / max(widths, default=1))))
     return rows_of(len(widths), rows_of(len(widths), fitting)) if widths else 1
+
+
+def decimal_ticks(axis: Any) -> None:
+    """0.1, 0.2, 0.5 on a logarithmic scale of y rather than powers of ten, which are harder to read."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axis.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.yaxis.set_minor_formatter(NullFormatter())
 
 
 def heat_map(axis: Any, parts: Array, numbers: Any = None, **options: Any) -> None:

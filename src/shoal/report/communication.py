@@ -112,7 +112,10 @@ def communication(folder: Path) -> list[RankShares]:
     found = {rank: steps_of(read_events(path)) for rank, path in _event_files(folder)}
     # A parameter server makes no steps.
     steps = {rank: _without_warm_up(own) for rank, own in found.items() if own or rank == 0}
-    calls = {rank: _calls(own) for rank, own in steps.items()}
+    calls = {
+        rank: {step.step: [span for span in step.spans or () if span.group] for step in own}
+        for rank, own in steps.items()
+    }
     pairs = _pairs(calls)
     met = {rank: list(_meetings(rank, own, pairs)) for rank, own in calls.items()}
     last_ns = _last_arrivals(met.values())
@@ -148,13 +151,8 @@ def _without_warm_up(steps: list[StepRecord]) -> list[StepRecord]:
     return steady if any(step.spans is not None for step in steady) else steps
 
 
-def _calls(steps: Sequence[StepRecord]) -> dict[int, list[Span]]:
-    """The spans of group calls by step."""
-    return {step.step: [span for span in step.spans or () if span.group] for step in steps}
-
-
 def _pairs(calls: Mapping[int, Mapping[int, Sequence[Span]]]) -> dict[str, tuple[int, ...]]:
-    """The groups with two members, and the ranks of both."""
+    """The groups with two members, and the ranks of both, from the spans of all calls by rank and step."""
     members: dict[str, set[int]] = {}
     for rank, steps in calls.items():
         for spans in steps.values():

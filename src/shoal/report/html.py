@@ -8,7 +8,6 @@ from typing import Any
 
 from shoal.printable import printable
 from shoal.report.document import (
-    Block,
     Bullets,
     Code,
     Document,
@@ -20,7 +19,7 @@ from shoal.report.document import (
     Table,
     stretches,
 )
-from shoal.report.terminal import width
+from shoal.report.plain_tables import width
 
 _LANGUAGE_TAGS = {"zh": "zh-Hans"}
 PHONE_PX = 350
@@ -34,7 +33,7 @@ LONG_NAME = 32
 def to_html(document: Document) -> str:
     """The whole page."""
     style = (resources.files("shoal.report") / "page.css").read_text(encoding="utf-8")
-    body = "\n".join(map(_block, document.blocks))
+    body = "\n".join(_RENDER[type(block)](block) for block in document.blocks)
     title = escape(document.title)
     lang = _LANGUAGE_TAGS.get(document.lang, document.lang)
     return printable(
@@ -202,7 +201,3 @@ _RENDER: dict[type, Callable[[Any], str]] = {
     Figure: _figure,
     Judgement: _judgement,
 }
-
-
-def _block(block: Block) -> str:
-    return _RENDER[type(block)](block)

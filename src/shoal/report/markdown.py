@@ -6,7 +6,6 @@ from typing import Any
 
 from shoal.printable import printable
 from shoal.report.document import (
-    Block,
     Bullets,
     Code,
     Document,
@@ -26,7 +25,10 @@ COLONS = {"zh": "："}
 def to_markdown(document: Document) -> str:
     """The whole document, a blank line between blocks."""
     colon = COLONS.get(document.lang, ": ")
-    parts = [f"# {inline(document.title)}", *(_block(block, colon) for block in document.blocks)]
+    parts = [f"# {inline(document.title)}"]
+    for block in document.blocks:
+        is_judgement = isinstance(block, Judgement)
+        parts.append(_judgement(block, colon) if is_judgement else _RENDER[type(block)](block))
     return printable("\n\n".join(parts) + "\n")
 
 
@@ -101,7 +103,3 @@ _RENDER: dict[type, Callable[[Any], str]] = {
     Table: _table,
     Figure: lambda block: f"![{escape(block.alt)}]({block.path})\n\n*{inline(block.caption)}*",
 }
-
-
-def _block(block: Block, colon: str) -> str:
-    return _judgement(block, colon) if isinstance(block, Judgement) else _RENDER[type(block)](block)

@@ -18,18 +18,8 @@ from shoal.events.file import check_events
 from shoal.events.folder import RunFolder
 
 COLUMNS = (
-    "run",
-    "model",
-    "data",
-    "optimizer",
-    "strategy",
-    "workers",
-    "status",
-    "steps",
-    "accuracy",
-    "loss",
-    "seconds",
-)
+    "run", "model", "data", "optimizer", "strategy", "workers", "status", "steps", "accuracy", "loss", "seconds",
+)  # fmt: skip
 COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "!=": operator.ne, "<=": operator.le, ">=": operator.ge, "=": operator.eq, "<": operator.lt, ">": operator.gt,
 }  # fmt: skip

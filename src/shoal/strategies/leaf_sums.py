@@ -1,6 +1,6 @@
 """Sums over the leaves of a batch along a balanced binary tree: the same bits for any number of workers.
 
-A *leaf* is a micro-batch of the global batch (`data/division/leaves.py`). Floating-point addition is not associative:
+A *leaf* is a micro-batch of the global batch (`data/division/steps.py`). Floating-point addition is not associative:
 the order of additions decides the bits of a sum. Here it is the order of one tree, whichever worker has which leaf::
 
                           g

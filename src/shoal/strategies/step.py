@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from torch.autograd import Variable
 
 from shoal.data.dataset import Batch
-from shoal.models.evaluation_mode import evaluation_mode
-from shoal.models.measures import Measure
+from shoal.models.common import evaluation_mode
+from shoal.models.metrics import Measure
 from shoal.strategies.strategy import Gradients, Share, Sums
 
 Loss = Callable[[Tensor, Tensor], Tensor]

@@ -23,7 +23,7 @@ from shoal.data.load import load
 from shoal.errors import ConfigError
 from shoal.events.folder import RunFolder
 from shoal.events.spans import Clock, SpanRecorder
-from shoal.models.measures import Measure, measures_for
+from shoal.models.metrics import Measure, measures_for
 from shoal.prune.masks import WeightMasks
 from shoal.strategies.ddp.ddp import Ddp
 from shoal.strategies.dp import Dp

@@ -13,7 +13,7 @@ from shoal.data.division import Division
 from shoal.events.file import EventFile
 from shoal.events.folder import RunFolder
 from shoal.events.spans import SpanRecorder
-from shoal.models.measures import Measure
+from shoal.models.metrics import Measure
 from shoal.prune.masks import WeightMasks
 from shoal.strategies.exchange.exchange import Exchange
 from shoal.strategies.strategy import Strategy, TrainingClock

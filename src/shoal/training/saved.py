@@ -13,8 +13,7 @@ from shoal.config.write import check_seal
 from shoal.errors import CheckpointError, ConfigError
 from shoal.events.folder import RunFolder
 from shoal.files import read_text
-from shoal.prune.channels.description import ModelDescription
-from shoal.prune.channels.widths import Widths, resize
+from shoal.prune.channels.widths import ModelDescription, Widths, resize
 from shoal.prune.masks import KEPT
 from shoal.strategies.exchange.exchange import pieces_under
 from shoal.strategies.pieces.state import load_weights

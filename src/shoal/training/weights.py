@@ -10,8 +10,8 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from shoal.errors import CheckpointError, ConfigError
-from shoal.events.weights import DTYPES as NAMES
-from shoal.events.weights import check_weights
+from shoal.events.fingerprint import DTYPES as NAMES
+from shoal.events.fingerprint import check_weights
 from shoal.files import open_file, open_new, temporary_beside
 from shoal.strategies.pieces.whole_tensors import Fingerprint, WholeTensors
 

@@ -20,12 +20,12 @@ from shoal.config.schema import RunConfig
 from shoal.config.sections.prune import WeightPruneConfig
 from shoal.config.write import sealed, to_toml
 from shoal.data.division import ByLeaves, Global
+from shoal.events.clocks import RunDelay
 from shoal.events.file import EventFile
 from shoal.events.folder import RunFolder, create, held, remove_unfinished, run_id_line, write_whole
-from shoal.events.run_delay import RunDelay
 from shoal.events.spans import Span
-from shoal.prune.channels.description import ModelDescription
-from shoal.prune.schedule import CubicSchedule
+from shoal.prune.channels.widths import ModelDescription
+from shoal.prune.masks import CubicSchedule
 from shoal.strategies.exchange.auto import Auto
 from shoal.strategies.pieces.state import load_weights
 from shoal.strategies.pieces.whole_tensors import WholeTensors, weights_sha256

@@ -3,7 +3,7 @@ import pytest
 
 from shoal.labs.lab1.figures import against
 from shoal.labs.lab1.measure import Series
-from shoal.report.runs import Curve, Run
+from shoal.report.finished_runs import Curve, Run
 
 
 def series(*seconds):

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from shoal.data.sources.idx import encode_idx
+from shoal.data.sources.formats import encode_idx
 from shoal.labs.handout.start import skeleton, solution
 from shoal.labs.lab3.solution.check_sampler import faults, main
 from shoal.labs.lab3.solution.model import Net, parse_args

@@ -15,7 +15,7 @@ from shoal.labs.runs import Runs
 from shoal.labs.timing.turns import over_rounds, train_in_turns
 from shoal.labs.watch import QuietWatch
 from shoal.labs.words import load_words
-from shoal.report.runs import read_run
+from shoal.report.finished_runs import read_run
 from shoal.strategies.ddp.settings import DdpConfig
 from shoal.strategies.settings import NoSyncConfig
 

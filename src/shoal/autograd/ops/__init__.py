@@ -23,8 +23,7 @@ from shoal.autograd.ops.elementwise import (
     tanh,
     where,
 )
-from shoal.autograd.ops.maxima import max, max_pool2d  # noqa: A004
-from shoal.autograd.ops.products import conv2d, conv2d_input, conv2d_weight, matmul
+from shoal.autograd.ops.layers import conv2d, conv2d_input, conv2d_weight, matmul, max, max_pool2d  # noqa: A004
 from shoal.autograd.ops.shape import (
     concatenate,
     expand,
@@ -42,41 +41,8 @@ from shoal.autograd.ops.shape import (
 )
 
 __all__ = [
-    "add",
-    "concatenate",
-    "conv2d",
-    "conv2d_input",
-    "conv2d_weight",
-    "convert",
-    "detach",
-    "equal",
-    "erf",
-    "exp",
-    "expand",
-    "fit",
-    "greater",
-    "index_scatter",
-    "index_select",
-    "log",
-    "masked",
-    "matmul",
-    "max",
-    "max_pool2d",
-    "mul",
-    "narrow",
-    "neg",
-    "one_hot",
-    "permute",
-    "pow",
-    "put_along",
-    "reciprocal",
-    "relu",
-    "reshape",
-    "sigmoid",
-    "sqrt",
-    "sum",
-    "surround",
-    "take_along",
-    "tanh",
-    "where",
-]
+    "add", "concatenate", "conv2d", "conv2d_input", "conv2d_weight", "convert", "detach", "equal", "erf", "exp",
+    "expand", "fit", "greater", "index_scatter", "index_select", "log", "masked", "matmul", "max", "max_pool2d", "mul",
+    "narrow", "neg", "one_hot", "permute", "pow", "put_along", "reciprocal", "relu", "reshape", "sigmoid", "sqrt",
+    "sum", "surround", "take_along", "tanh", "where",
+]  # fmt: skip

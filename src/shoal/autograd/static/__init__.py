@@ -3,12 +3,12 @@
 ::
 
     graph     what a function computes, traced on placeholders
-    passes    optimisation passes over a graph
+    passes    optimisation passes over a graph; matmul_order: one of them
     memory    where each value of a graph is stored
     emit      the graph as Python source
-    plan      `compile`: all of these in order, once for each set of input shapes
+    compiler  `compile`: all of these in order, once for each set of input shapes
 """
 
-from shoal.autograd.static.plan import Compiled, Plan, Stage, compile  # noqa: A004 (the field's word)
+from shoal.autograd.static.compiler import Compiled, Stage, StaticPlan, compile  # noqa: A004 (the field's word)
 
-__all__ = ["Compiled", "Plan", "Stage", "compile"]
+__all__ = ["Compiled", "Stage", "StaticPlan", "compile"]

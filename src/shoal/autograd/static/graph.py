@@ -9,9 +9,9 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from shoal.autograd.site import is_ours
+from shoal.autograd.refusals import depends_on_data, is_ours
 from shoal.autograd.tape import Primitive, Tape, Tracing
-from shoal.autograd.variable import Variable, refuse_data_dependence
+from shoal.autograd.variable import Variable
 from shoal.errors import AutogradError
 
 
@@ -181,7 +181,7 @@ def _run(function: Callable[..., Any], placeholders: Sequence[Variable]) -> tupl
         where = (
             f"{users[-1].filename.rpartition('/')[2]}:{users[-1].lineno}: {users[-1].line}" if users else ""
         )
-        refuse_data_dependence("a Python number", where)
+        raise depends_on_data("a Python number", where) from error
     results: tuple[Any, ...] = tuple(result) if isinstance(result, tuple | list) else (result,)
     for position, value in enumerate(results):
         if type(value) is not Variable:

@@ -100,43 +100,26 @@ def _place(tenants: list[_Tenant]) -> int:
     return end_of_arena
 
 
-def is_view(operation: Operation, layouts: dict[Value, torch.Tensor]) -> bool:
-    """Whether this operation's output is a view of its input; a reshape of a permuted value must copy."""
-    if operation.name == "reshape":
-        return bool(layouts[operation.outputs[0]]._is_view())
-    return operation.name in VIEWS
-
-
-def layouts_of(graph: Graph) -> dict[Value, torch.Tensor]:
-    """For each value a meta tensor with its shape and strides."""
-    layouts: dict[Value, torch.Tensor] = {}
-
-    def layout(value: Value) -> torch.Tensor:
-        if value not in layouts:
-            if value.tensor is not None:
-                layouts[value] = torch.empty_strided(
-                    value.shape, value.tensor.stride(), dtype=value.dtype, device="meta"
-                )
-            else:
-                layouts[value] = torch.empty(value.shape, dtype=value.dtype, device="meta")
-        return layouts[value]
-
-    for operation in graph.operations:
-        sources = [layout(value) for value in operation.values]
-        if operation.name in VIEWS:
-            layouts[operation.outputs[0]] = operation.primitive.forward(sources[0], **operation.attributes)
-    return layouts
-
-
 def roots_of(graph: Graph) -> dict[Value, Value]:
     """Phase 1: the value whose memory each value uses."""
-    layouts = layouts_of(graph)
+    layouts: dict[Value, torch.Tensor] = {}  # a meta tensor for each value, with its shape and strides
     roots: dict[Value, Value] = {}
     for operation in graph.operations:
         for value in operation.values:
             roots.setdefault(value, value)
+            if value not in layouts:
+                like = torch.empty(value.shape, device="meta") if value.tensor is None else value.tensor
+                layouts[value] = torch.empty_strided(
+                    value.shape, like.stride(), dtype=value.dtype, device="meta"
+                )
+        is_view = operation.name in VIEWS
+        if is_view:
+            seen = operation.primitive.forward(layouts[operation.values[0]], **operation.attributes)
+            layouts[operation.outputs[0]] = seen
+            # A reshape of a permuted value must copy.
+            is_view = operation.name != "reshape" or bool(seen._is_view())
         for output in operation.outputs:
-            roots[output] = roots[operation.values[0]] if is_view(operation, layouts) else output
+            roots[output] = roots[operation.values[0]] if is_view else output
     for value in (*graph.outputs, *(value for _, value in graph.deliveries)):
         roots.setdefault(value, value)
     return roots

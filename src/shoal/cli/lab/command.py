@@ -144,7 +144,7 @@ def _run(given: Given[LabFlags]) -> int:
     from shoal.labs.frame import folder_for, load_lab, run_lab
     from shoal.labs.settings import command_of
     from shoal.labs.watch import watch_for
-    from shoal.report.terminal import aligned
+    from shoal.report.plain_tables import aligned
     from shoal.training.stop import Series
 
     chosen = _settings(given.flags)

@@ -35,12 +35,12 @@ class Survey:
     @property
     def coverage(self) -> float:
         """The fraction of the data set that at least one worker sees."""
-        return self._part(self.workers_per_sample > 0)
+        return (self.workers_per_sample > 0).sum().item() / self.num_samples
 
     @property
     def overlap(self) -> float:
         """The fraction of the data set that more than one worker sees."""
-        return self._part(self.workers_per_sample > 1)
+        return (self.workers_per_sample > 1).sum().item() / self.num_samples
 
     @property
     def skew(self) -> tuple[float, ...]:
@@ -63,9 +63,6 @@ class Survey:
             for who, number in found.items()
             if number
         )
-
-    def _part(self, which: Tensor) -> float:
-        return which.sum().item() / self.num_samples
 
 
 def survey(lists: Sequence[Tensor], num_samples: int, labels: Tensor | None = None) -> Survey:

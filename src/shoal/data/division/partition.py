@@ -30,8 +30,7 @@ from shoal.config.custom import calling, load
 from shoal.config.kinds import ImportPath, check
 from shoal.config.sections.values import Custom
 from shoal.data.division.label_partition import dirichlet_partition, label_partition, stratified_partition
-from shoal.data.division.order import shares_by_weight
-from shoal.data.division.parts import Parts, parts_of_owners, whole_sizes
+from shoal.data.division.order import Parts, parts_of_owners, shares_by_weight, whole_sizes
 from shoal.data.seeds import generator_for, hashed, seed_for
 from shoal.errors import ConfigError, DataError, unknown
 
@@ -88,7 +87,10 @@ def hash_partition(num_samples: int, workers: int, keys: Sequence[int | str] | N
     """
     if keys is not None and len(keys) != num_samples:
         raise ConfigError(f"{len(keys):,} keys for {num_samples:,} samples: one per sample is required")
-    numbers = torch.arange(num_samples) if keys is None else torch.tensor([_number_of(key) for key in keys])
+    if keys is None:
+        numbers = torch.arange(num_samples)
+    else:
+        numbers = torch.tensor([key if isinstance(key, int) else seed_for("key", key) for key in keys])
     highest = torch.full((num_samples,), torch.iinfo(torch.int64).min)
     owners = torch.zeros(num_samples, dtype=torch.int64)
     for rank in range(workers):
@@ -96,10 +98,6 @@ def hash_partition(num_samples: int, workers: int, keys: Sequence[int | str] | N
         owners[drawn > highest] = rank
         highest = highest.maximum(drawn)
     return parts_of_owners(owners, workers)
-
-
-def _number_of(key: int | str) -> int:
-    return key if isinstance(key, int) else seed_for("key", key)
 
 
 PARTITIONS: dict[str, Rule] = {
@@ -190,7 +188,8 @@ def _call(name: str, rule: Rule, given: Mapping[str, Any], options: Mapping[str,
                 f"Its options: {', '.join(own) or 'none'}.",
             )
     inputs = {key: value for key, value in given.items() if key in parameters and value is not None}
-    if "labels" in parameters and "labels" not in inputs and _is_required(parameters["labels"]):
+    labels = parameters.get("labels")
+    if labels is not None and "labels" not in inputs and labels.default is inspect.Parameter.empty:
         raise DataError(f"partition '{name}' requires labels, but the data set has none", "Pass labels=….")
     try:
         signature.bind(**inputs, **options)
@@ -200,10 +199,6 @@ def _call(name: str, rule: Rule, given: Mapping[str, Any], options: Mapping[str,
             f"A rule has any of the parameters {', '.join(INPUTS)}, followed by its options.",
         ) from None
     return rule(**inputs, **options)
-
-
-def _is_required(parameter: inspect.Parameter) -> bool:
-    return parameter.default is inspect.Parameter.empty
 
 
 def _checked(name: str, parts: Sequence[Any], num_samples: int, workers: int, allow_empty: bool) -> Parts:

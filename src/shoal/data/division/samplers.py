@@ -29,15 +29,14 @@ from typing import Any, final
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset, Sampler, Subset
 
 from shoal.config.arguments import checks_arguments
 from shoal.config.sections.values import Count, Seed
-from shoal.data.division.labels import length_of
 from shoal.data.division.order import epoch_order, even_shares, part_order, sample_draws
 from shoal.data.division.partition import Rule
-from shoal.data.division.subsets import partition
-from shoal.errors import ConfigError
+from shoal.data.division.subsets import length_of, partition
+from shoal.errors import ArgumentError, ConfigError
 
 
 class _Epochs(threading.local):
@@ -229,3 +228,39 @@ def place_of(num_replicas: int | None, rank: int | None, environment: Mapping[st
             f"rank {rank} is out of range for {num_replicas} workers", f"Ranks are 0 to {num_replicas - 1}."
         )
     return rank, num_replicas
+
+
+@checks_arguments
+def check_loader(loader: DataLoader[Any], num_replicas: Count) -> None:
+    """Raise a ConfigError if every worker gets all samples, or if the sampler divides for another number of workers.
+
+    Checks the sampler's type only, at no cost. A user's own sampler is accepted, and so is a `Subset`, which may be
+    this worker's part. `shoal.data.division.coverage` measures the samples themselves.
+
+    >>> check_loader(DataLoader(range(8)), num_replicas=2)
+    Traceback (most recent call last):
+        ...
+    shoal.errors.ConfigError: the DataLoader gives each of 2 workers all 8 samples: its sampler is a SequentialSampler
+      Divide them: sampler=shoal.DistributedSampler(dataset, num_replicas=2, rank=rank), and no shuffle.
+    """
+    if not hasattr(loader, "batch_sampler"):
+        raise ArgumentError(f"loader is a value of type {type(loader).__name__}, expected a torch DataLoader")
+    if num_replicas == 1:
+        return
+    # With a batch sampler, torch never uses the loader's own `sampler`.
+    batches = loader.batch_sampler
+    sampler = loader.sampler if batches is None else getattr(batches, "sampler", None)
+    undivided = torch.utils.data.RandomSampler | torch.utils.data.SequentialSampler
+    if isinstance(sampler, undivided) and not isinstance(loader.dataset, Subset):
+        raise ConfigError(
+            f"the DataLoader gives each of {num_replicas} workers all {length_of(loader.dataset):,} samples: "
+            f"its sampler is a {type(sampler).__name__}",
+            f"Divide them: sampler=shoal.DistributedSampler(dataset, num_replicas={num_replicas}, rank=rank), "
+            "and no shuffle.",
+        )
+    divided_among = getattr(sampler, "num_replicas", num_replicas)
+    if divided_among != num_replicas:
+        raise ConfigError(
+            f"the DataLoader's sampler divides the samples among {divided_among} workers, but there are {num_replicas}",
+            f"Make the sampler with num_replicas={num_replicas}.",
+        )

@@ -6,6 +6,7 @@ and a division says which worker takes which of them:
 ::
 
     Global     the order is random, and each step is divided among all workers; the division never changes the samples
+    ByLeaves   as Global, but every worker gets whole micro-batches of the batch, for invariant sums
     Parted     each worker goes through the samples it owns in a random order; the workers take turns
     Sampled    each worker draws from the whole data set with replacement: some samples repeat, some are missed
 
@@ -23,6 +24,7 @@ tensor([0, 1, 2, 3, 4, 5])
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, Protocol, final
 
 import torch
@@ -32,6 +34,7 @@ from shoal.config.kinds import options_of
 from shoal.config.sections.data import GlobalConfig, PartitionConfig, SamplingConfig
 from shoal.config.sections.values import Custom
 from shoal.data.division.order import (
+    Parts,
     epoch_order,
     even_shares,
     part_order,
@@ -40,7 +43,6 @@ from shoal.data.division.order import (
     worker_indices,
 )
 from shoal.data.division.partition import divide
-from shoal.data.division.parts import Parts
 from shoal.errors import ConfigError
 
 
@@ -70,12 +72,33 @@ class Division(Protocol):
         ...
 
 
-@final
-class Global:
-    """Each step takes the next samples of one order and divides them by `shares`; the samples are those of one worker.
+class OneOrder(ABC):
+    """Each step takes the next samples of one order, and `counts` divides them: the lower ranks have the first ones."""
 
-    `shares` are proportional weights, equal at first. They may be changed at any time, to the same values on all
-    workers: this changes which worker computes a sample, and never which samples a step has.
+    def __init__(self, num_samples: int, size: int, order: Callable[[int], Tensor]) -> None:
+        self.num_samples = num_samples
+        self.size = size
+        self._order = lru_cache(maxsize=1)(order)
+
+    def order(self, epoch: int) -> Tensor:
+        """The samples of the epoch in the order of the steps; computed once per epoch."""
+        return self._order(epoch)
+
+    @abstractmethod
+    def counts(self, consumed: int, count: int) -> tuple[int, ...]:
+        """Samples of each worker in a step."""
+
+    def step(self, epoch: int, consumed: int, count: int, rank: int) -> Tensor:
+        """The worker's slice of the step, after the slices of the lower ranks."""
+        return worker_indices(self._order(epoch), consumed, self.counts(consumed, count), rank)
+
+
+@final
+class Global(OneOrder):
+    """Divides a step by `shares`: proportional weights of the workers, equal at first.
+
+    They may be changed at any time, to the same values on all workers: this changes which worker computes a sample, and
+    never which samples a step has.
 
     `order` returns the order of an epoch; by default a random permutation. With the order of another division the steps
     have that division's samples: one worker can repeat the steps of a partitioned run, and another number of workers
@@ -92,11 +115,9 @@ class Global:
     def __init__(
         self, num_samples: int, seed: int, size: int, order: Callable[[int], Tensor] | None = None
     ) -> None:
-        self.num_samples = num_samples
-        self.size = size
+        super().__init__(num_samples, size, order or (lambda epoch: epoch_order(num_samples, seed, epoch)))
         self._shares: tuple[float, ...] = (1,) * size
         self._divided = lru_cache(maxsize=8)(shares_by_weight)
-        self._order = lru_cache(maxsize=1)(order or (lambda epoch: epoch_order(num_samples, seed, epoch)))
 
     @property
     def shares(self) -> tuple[float, ...]:
@@ -110,17 +131,50 @@ class Global:
         shares_by_weight(1, shares)  # raises if they are invalid
         self._shares = tuple(shares)
 
-    def order(self, epoch: int) -> Tensor:
-        """The samples of the epoch in the order of the steps; computed once per epoch."""
-        return self._order(epoch)
-
     def counts(self, consumed: int, count: int) -> tuple[int, ...]:
         """Samples of each worker in a step; a short last step has the same proportions."""
         return self._divided(min(count, self.num_samples - consumed), self._shares)
 
-    def step(self, epoch: int, consumed: int, count: int, rank: int) -> Tensor:
-        """The worker's slice of the step, after the slices of the lower ranks."""
-        return worker_indices(self._order(epoch), consumed, self.counts(consumed, count), rank)
+
+@final
+class ByLeaves(OneOrder):
+    """Divides a step by leaves: consecutive micro-batches of the global batch, the same for any number of workers.
+
+    ::
+
+        batch of 44, micro-batches of 8      leaf 0   leaf 1   leaf 2   leaf 3   leaf 4   leaf 5   –    –
+                                                  8        8        8        8        8        4
+        1 worker                             |··························· rank 0 ·························|
+        2 workers                            |············· rank 0 ·············|········· rank 1 ········|
+        4 workers                            |···· rank 0 ····|···· rank 1 ·····|···· rank 2 ····|· rank 3 |
+
+    The leaves are the leaves of a balanced binary tree. Their number is padded to a power of two, so that every worker,
+    of 1, 2, 4, … workers, has one whole subtree. Work is even only if the number of leaves is a power of two itself.
+
+    >>> ByLeaves(1000, seed=0, size=2, micro_batch=8).counts(0, 64)
+    (32, 32)
+    >>> ByLeaves(1000, seed=0, size=4, micro_batch=8).counts(0, 44), ByLeaves(10, 0, 4, 8).counts(0, 64)
+    ((16, 16, 12, 0), (8, 2, 0, 0))
+    """
+
+    def __init__(self, num_samples: int, seed: int, size: int, micro_batch: int) -> None:
+        super().__init__(num_samples, size, lambda epoch: epoch_order(num_samples, seed, epoch))
+        self.micro_batch = micro_batch
+
+    def first_leaf(self, consumed: int, count: int, rank: int) -> int:
+        """The number of a worker's first leaf in the batch."""
+        leaves = -(-min(count, self.num_samples - consumed) // self.micro_batch)
+        slots = 1 << max(leaves - 1, self.size - 1, 0).bit_length()
+        return rank * slots // self.size
+
+    def counts(self, consumed: int, count: int) -> tuple[int, ...]:
+        """Samples of each worker in a step; workers whose leaves are all absent have none."""
+        samples = min(count, self.num_samples - consumed)
+        starts = [
+            min(samples, self.first_leaf(consumed, count, rank) * self.micro_batch)
+            for rank in range(self.size + 1)
+        ]
+        return tuple(stop - start for start, stop in pairwise(starts))
 
 
 class ByTurns(ABC):

@@ -68,8 +68,10 @@ def _pictures(folder: Path, classes: list[str]) -> Split:
             if file.suffix.lower() not in PICTURES:
                 continue
             if not pictures:
-                colour, first = _has_colour(file), file
-            picture = _picture(file, colour)
+                opened, first = _opened(file), file
+                colour = len(opened.getbands()) > 1 or opened.mode == "P"
+            pixels = torch.from_numpy(np.array(_opened(file).convert("RGB" if colour else "L")))
+            picture = pixels.permute(2, 0, 1).contiguous() if colour else pixels.unsqueeze(0)
             if pictures and picture.shape != pictures[0].shape:
                 sizes = [f"{each.shape[2]} × {each.shape[1]}" for each in (picture, pictures[0])]
                 raise DataError(
@@ -81,15 +83,6 @@ def _pictures(folder: Path, classes: list[str]) -> Split:
     if not pictures:
         raise DataError(f"{folder} has no pictures ({', '.join(sorted(PICTURES))})")
     return Split(torch.stack(pictures), torch.tensor(labels))
-
-
-def _has_colour(file: Path) -> bool:
-    return len(_opened(file).getbands()) > 1 or _opened(file).mode == "P"
-
-
-def _picture(file: Path, colour: bool) -> Tensor:
-    pixels = torch.from_numpy(np.array(_opened(file).convert("RGB" if colour else "L")))
-    return pixels.permute(2, 0, 1).contiguous() if colour else pixels.unsqueeze(0)
 
 
 def _opened(file: Path) -> Any:
@@ -105,7 +98,11 @@ def _opened(file: Path) -> Any:
 
 def _csv(path: Path) -> Split:
     """A row for each sample; the label is the column named label, class, target or y, else the last one."""
-    rows = [(number, row) for number, row in enumerate(csv.reader(_text(path).splitlines()), 1) if row]
+    try:
+        lines = read_text(path).splitlines()
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not text: {error}") from None
+    rows = [(number, row) for number, row in enumerate(csv.reader(lines), 1) if row]
     if not rows:
         raise DataError(f"{path} is empty")
     header = rows.pop(0)[1] if not any(_is_number(cell) for cell in rows[0][1]) else None
@@ -144,13 +141,6 @@ def _is_number(cell: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _text(path: Path) -> str:
-    try:
-        return read_text(path)
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not text: {error}") from None
 
 
 def _numpy(path: Path) -> dict[str, Split]:

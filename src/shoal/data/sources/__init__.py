@@ -4,8 +4,6 @@
 
     catalogue   the files of each data set: sizes, sha256, mirrors
     files       find them on this machine and verify them
-    fetch       download or copy them
-    store       write a file completely or not at all
-    content     the bytes of a file, plain or gzip
-    idx, cifar  bytes to tensors
+    fetch       download or copy them, each completely or not at all
+    formats     their bytes, plain or gzip, and the tensors in them
 """

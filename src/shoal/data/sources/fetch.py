@@ -1,25 +1,81 @@
 """Fetch the files of a data set: from mirrors, from a local folder, or from a local archive.
 
-A file is kept only if its sha256 is the published one, whatever its source.
+A file is kept only if its sha256 is the published one, whatever its source. It is written to a temporary file,
+verified, then renamed: completely or not at all. Several processes may store the same file at once, since the renames
+replace identical files. A process that is killed leaves at most a hidden `.part` file, which a later call deletes.
 """
 
 import hashlib
 import http.client
 import os
+import secrets
 import tarfile
+import time
 import urllib.error
 import urllib.request
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from shoal.data.sources.catalogue import CATALOGUE, Archive, Catalogue, DataFile, Entry, entry_of
-from shoal.data.sources.content import at_most, chunks_of, plausible, unpacked
 from shoal.data.sources.files import cache_folder, folders_below, offline_way, present_in, verify
-from shoal.data.sources.store import Progress, check_sum, part_of, store, write_checked
+from shoal.data.sources.formats import at_most, chunks_of, plausible, unpacked
 from shoal.errors import DataError
+
+STALE_S = 24 * 3600
+
+Progress = Callable[[str, int, int], None]
+"""`progress(name, done_bytes, total_bytes)`: called while a file is written."""
+
+
+def store(chunks: Iterable[bytes], where: str, file: DataFile, folder: Path, progress: Progress) -> Path:
+    """Write the content into the folder under the file's name if it is identical to the published file."""
+    with part_of(file.name, folder) as part:
+        write_checked(chunks, where, file, part, progress)
+        return part.replace(folder / file.name)
+
+
+@contextmanager
+def part_of(name: str, folder: Path) -> Generator[Path, None, None]:
+    """The path of a temporary file, deleted on exit unless it was renamed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for leftover in folder.glob(f".{name}.*.part"):
+        with suppress(FileNotFoundError):  # another process has just renamed or deleted it
+            if time.time() - leftover.stat().st_mtime > STALE_S:
+                leftover.unlink()
+    part = folder / f".{name}.{os.getpid()}-{secrets.token_hex(4)}.part"
+    try:
+        yield part
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def write_checked(
+    chunks: Iterable[bytes], where: str, expected: DataFile | Archive, path: Path, progress: Progress
+) -> None:
+    """Write a stream to a new file; a DataError unless size and sha256 are as expected."""
+    summed, size = hashlib.sha256(), 0
+    with path.open("xb") as file:
+        for chunk in chunks:
+            file.write(chunk)
+            summed.update(chunk)
+            size += len(chunk)
+            progress(expected.name, size, expected.size)
+        file.flush()
+        os.fsync(file.fileno())
+    check_sum(where, expected, size, summed.hexdigest())
+
+
+def check_sum(where: str, expected: DataFile | Archive, size: int, sha256: str) -> None:
+    """Raise a DataError unless size and sha256 are the published ones."""
+    if size < expected.size:
+        raise DataError(f"{where} is truncated: {size:,} of {expected.size:,} bytes")
+    if sha256 != expected.sha256:
+        raise DataError(f"{where} is not the published file: sha256 {sha256}, published {expected.sha256}")
+
 
 NETWORK_CHUNK_BYTES = 1 << 16
 TIMEOUT_S = 30.0
@@ -46,14 +102,10 @@ class FetchTask:
     timeout_s: float
 
 
-def no_progress(name: str, done_bytes: int, total_bytes: int) -> None:
-    """Report nothing."""
-
-
 def fetch(
     name: str,
     from_dir: str | None = None,
-    progress: Progress = no_progress,
+    progress: Progress = lambda name, done_bytes, total_bytes: None,
     *,
     directory: str = "",
     mirrors: Sequence[str] | None = None,
@@ -70,9 +122,10 @@ def fetch(
     if entry.shipped:
         states = verify(name, catalogue=catalogue)
         return [Fetched(state.name, state.path, "already here") for state in states if state.path]
-    folder = target_folder(entry, directory)
+    named = directory or os.environ.get("SHOAL_DATA", "")
+    folder = (Path(named).expanduser() if named else cache_folder()) / entry.name
     try:
-        here = [file for file in entry.files if _is_here(file, folder)]
+        here = [file for file in entry.files if _is_here(file, folder / file.name)]
         wanted = tuple(file for file in entry.files if file not in here)
         task = FetchTask(entry, wanted, folder, progress, timeout_s)
         if not wanted:
@@ -89,14 +142,7 @@ def fetch(
     return [*(Fetched(file.name, folder / file.name, "already here") for file in here), *brought]
 
 
-def target_folder(entry: Entry, directory: str = "") -> Path:
-    """Where the files of a data set are stored."""
-    named = directory or os.environ.get("SHOAL_DATA", "")
-    return (Path(named).expanduser() if named else cache_folder()) / entry.name
-
-
-def _is_here(file: DataFile, folder: Path) -> bool:
-    path = folder / file.name
+def _is_here(file: DataFile, path: Path) -> bool:
     return path.is_file() and path.stat().st_size == file.size and _sha256(path) == file.sha256
 
 
@@ -116,7 +162,14 @@ def _from_folder(task: FetchTask, source: Path) -> list[Fetched]:
     for place in folders_below(source, entry):
         present = present_in(place, entry)
         if all(file.name in present for file in task.wanted):
-            return [_from_file(task, file, present[file.name]) for file in task.wanted]
+            fetched: list[Fetched] = []
+            for file in task.wanted:
+                path = present[file.name]
+                with path.open("rb") as opened:
+                    content = unpacked(chunks_of(opened), str(path), limit=file.size)
+                    stored = store(content, str(path), file, task.folder, task.progress)
+                fetched.append(Fetched(file.name, stored, str(path)))
+            return fetched
     for place in folders_below(source, entry):
         path = place / (archive.name if archive else "")
         if archive and path.is_file():
@@ -124,13 +177,6 @@ def _from_folder(task: FetchTask, source: Path) -> list[Fetched]:
             return _from_archive(task, archive, path, str(path))
     names = ", ".join(file.name for file in task.wanted)
     raise DataError(f"{source} does not hold {names}", offline_way(entry))
-
-
-def _from_file(task: FetchTask, file: DataFile, path: Path) -> Fetched:
-    with path.open("rb") as opened:
-        content = unpacked(chunks_of(opened), str(path), limit=file.size)
-        stored = store(content, str(path), file, task.folder, task.progress)
-    return Fetched(file.name, stored, str(path))
 
 
 def _from_archive(task: FetchTask, archive: Archive, path: Path, where: str) -> list[Fetched]:

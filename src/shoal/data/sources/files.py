@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shoal.data.sources.catalogue import CATALOGUE, Catalogue, DataFile, Entry, entry_of
-from shoal.data.sources.content import read_content
+from shoal.data.sources.formats import read_content
 from shoal.errors import DataError
 
 

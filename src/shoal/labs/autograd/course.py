@@ -8,7 +8,7 @@ from torch import Tensor
 
 from shoal.autograd import Tape, Variable, drawing, grad, gradient_check
 from shoal.autograd import compile as compile_graph
-from shoal.autograd.drawing.examples import example
+from shoal.autograd.drawn_examples import example
 from shoal.errors import AutogradError
 
 ELEMENTS = 4

@@ -11,7 +11,7 @@ from shoal.labs.page.pictures import Draw, Svg
 from shoal.labs.timing.contest import Contest
 from shoal.labs.words import Words
 from shoal.report.canvas import Drawing
-from shoal.report.figures import Dash, Line, Panel, Style, draw
+from shoal.report.curves import Dash, Line, Panel, Style, draw
 
 LEGEND = {
     "forward": "figure.forward",

@@ -14,8 +14,7 @@ from shoal.autograd import Variable, no_record
 from shoal.autograd import compile as compile_graph
 from shoal.autograd import nn as layers
 from shoal.autograd.batch_gradients import BatchGradients, StaticGradients, static_gradients, tape_gradients
-from shoal.autograd.static import Plan as StaticPlan
-from shoal.autograd.static import Stage
+from shoal.autograd.static import Stage, StaticPlan
 from shoal.config.sections.model import LenetConfig, MlpConfig
 from shoal.labs.autograd.cold import cold_compile_ms
 from shoal.labs.autograd.course import relative

@@ -2,7 +2,7 @@
 
 from shoal.labs.autograd.experiment import Measurements
 from shoal.labs.timing.contest import Contest
-from shoal.report.tables import Records
+from shoal.report.plain_tables import Records
 
 
 def tables(measured: Measurements) -> dict[str, Records]:

@@ -9,8 +9,8 @@ from shoal.labs.lab1.plan import NAMES, Name
 from shoal.labs.page.pictures import Draw
 from shoal.labs.words import Words
 from shoal.report.canvas import Drawing
-from shoal.report.figures import Dash, Line, Mark, Panel, Style, draw, seeds_line
-from shoal.report.runs import Array
+from shoal.report.curves import Dash, Line, Mark, Panel, Style, draw, seeds_line
+from shoal.report.finished_runs import Array
 
 FEW_POINTS = 12
 """A curve with at most this many points marks each of them: a line of three points is easily overlooked."""

@@ -16,7 +16,7 @@ from shoal.labs.lab1.replay import whole_loss_after
 from shoal.labs.lab1.sweep import Sweep
 from shoal.labs.numbers import sample_counts
 from shoal.labs.runs import Runs
-from shoal.report.runs import Array, Curve, Run, read_run
+from shoal.report.finished_runs import Array, Curve, Run, read_run
 
 WINDOW = 20
 """Steps that the loss of SGD and Adam is averaged over: one batch says little. GD's is exact and stays as it is."""

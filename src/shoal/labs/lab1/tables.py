@@ -2,7 +2,7 @@
 
 from shoal.labs.lab1.measure import Measurements
 from shoal.labs.lab1.plan import NAMES
-from shoal.report.tables import Records
+from shoal.report.plain_tables import Records
 
 
 def tables(measured: Measurements) -> dict[str, Records]:

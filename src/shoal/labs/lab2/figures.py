@@ -12,8 +12,8 @@ from shoal.labs.page.bars import GAP, Bar, BarPanel, draw_bars, measured_bar, ti
 from shoal.labs.page.pictures import Draw
 from shoal.labs.words import Words
 from shoal.report.canvas import Drawing
-from shoal.report.figures import Dash, Line, Mark, Panel, Style, draw, seeds_line
-from shoal.report.runs import Curve, mean_curve
+from shoal.report.curves import Dash, Line, Mark, Panel, Style, draw, seeds_line
+from shoal.report.finished_runs import Curve, mean_curve
 
 SMOOTHED_OVER = 10
 MOST_LOSS = 4.0

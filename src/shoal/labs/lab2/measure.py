@@ -18,8 +18,8 @@ from shoal.labs.rotation import Rotation
 from shoal.labs.runs import Runs
 from shoal.labs.steps import Step, read_steps
 from shoal.report.findings import Measured, inside_run
+from shoal.report.finished_runs import Curve, curve_of, read_run
 from shoal.report.paired import Paired, by_rounds
-from shoal.report.runs import Curve, curve_of, read_run
 from shoal.training.weights import read_model
 
 BYTES_PER_ELEMENT = 4

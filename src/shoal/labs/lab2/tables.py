@@ -2,7 +2,7 @@
 
 from shoal.labs.lab2.branches import calls_of
 from shoal.labs.lab2.measure import Measurements, as_labelled
-from shoal.report.tables import Records
+from shoal.report.plain_tables import Records
 
 
 def tables(measured: Measurements) -> dict[str, Records]:

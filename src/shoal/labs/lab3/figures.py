@@ -13,8 +13,8 @@ from shoal.labs.page.bars import GAP, Bar, BarPanel, draw_bars, time_parts
 from shoal.labs.page.pictures import Draw
 from shoal.labs.words import Words
 from shoal.report.canvas import Drawing, axes_of, heat_map, painted, rows_of
-from shoal.report.figures import MOST_COLUMNS, Dash, Line, Panel, Style, draw_grid, seeds_line
-from shoal.report.runs import Array
+from shoal.report.curves import MOST_COLUMNS, Dash, Line, Panel, Style, draw_grid, seeds_line
+from shoal.report.finished_runs import Array
 
 LOOKS: dict[str, tuple[str, Dash, str]] = {
     "global": ("black", "dashed", ""),

@@ -16,7 +16,7 @@ from shoal.labs.lab3.wrong_samplers import coverage_of_one_workers_range, covera
 from shoal.labs.numbers import sample_counts
 from shoal.labs.runs import Runs
 from shoal.report.findings import Measured, accuracy_over, over_seeds
-from shoal.report.runs import Array, Run, read_run
+from shoal.report.finished_runs import Array, Run, read_run
 
 
 @dataclass(frozen=True)

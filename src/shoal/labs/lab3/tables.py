@@ -2,7 +2,7 @@
 
 from shoal.labs.lab3.measure import Learnt, Measurements
 from shoal.labs.lab3.plan import SLOW_RANDOM
-from shoal.report.tables import Records
+from shoal.report.plain_tables import Records
 
 
 def tables(measured: Measurements) -> dict[str, Records]:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from shoal.events.run_delay import BUSY
+from shoal.events.clocks import BUSY
 from shoal.labs.lab4.figures import label_of
 from shoal.labs.lab4.measure import Measurements, Way
 from shoal.labs.lab4.plan import BATCH_SIZE, MICROBATCHES, MOMENTUM, RATE, SCHEDULES, STAGES

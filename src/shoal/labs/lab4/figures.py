@@ -11,8 +11,8 @@ from shoal.labs.page.bars import GAP, Bar, BarPanel, Part, draw_bars, time_parts
 from shoal.labs.page.pictures import Draw, Svg
 from shoal.labs.words import Words
 from shoal.report.canvas import Drawing
-from shoal.report.figures import Dash, Line, Panel, Style, coinciding, draw, draw_grid
-from shoal.report.runs import Array
+from shoal.report.curves import Dash, Line, Panel, Style, coinciding, draw, draw_grid
+from shoal.report.finished_runs import Array
 from shoal.strategies.pipeline.schedule import ActionKind
 from shoal.strategies.pipeline.schedules import FORMULAS
 from shoal.strategies.pipeline.timing import UNIT_TIMES, Timeline

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from shoal.compare.weights import FIRST_STEP_BOUND
+from shoal.compare.weight_difference import FIRST_STEP_BOUND
 from shoal.labs.lab4.measure import Measurements
 from shoal.labs.lab4.plan import MICROBATCHES, SCHEDULES
 from shoal.labs.numbers import scientific, whether

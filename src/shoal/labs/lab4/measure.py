@@ -9,7 +9,7 @@ from safetensors import safe_open
 
 from shoal import models
 from shoal.compare.comparison import ComparedRun, compare
-from shoal.compare.weights import first_step_difference
+from shoal.compare.weight_difference import first_step_difference
 from shoal.data.load import load
 from shoal.events.file import read_events
 from shoal.events.folder import RunFolder
@@ -22,8 +22,8 @@ from shoal.labs.numbers import sample_counts
 from shoal.labs.runs import Runs
 from shoal.report.communication import RankShares
 from shoal.report.findings import Measured, inside_run
+from shoal.report.finished_runs import Array, Run
 from shoal.report.paired import Paired, by_rounds
-from shoal.report.runs import Array, Run
 from shoal.strategies.pipeline.schedule import Row
 from shoal.strategies.pipeline.schedules import build
 from shoal.training import checkpoint

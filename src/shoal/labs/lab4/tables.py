@@ -1,7 +1,7 @@
 """Every number of the report, as tables for other programs."""
 
 from shoal.labs.lab4.measure import Measurements
-from shoal.report.tables import Records
+from shoal.report.plain_tables import Records
 from shoal.strategies.pipeline.schedules import FORMULAS
 from shoal.strategies.pipeline.timing import UNIT_TIMES
 

@@ -10,7 +10,7 @@ from shoal.labs.page.pictures import Draw
 from shoal.labs.runs import Runs
 from shoal.report.document import Block
 from shoal.report.findings import Finding
-from shoal.report.tables import Records
+from shoal.report.plain_tables import Records
 
 
 def no_runs(plan: Any) -> dict[str, RunConfig]:

@@ -11,7 +11,7 @@ from shoal.labs.student.document import unit_of_loss
 from shoal.labs.student.part import FEW, LAST, StudentMeasured, StudentPart, StudentRun, drawable
 from shoal.labs.words import Words
 from shoal.report.canvas import Drawing
-from shoal.report.figures import Line, Panel, Style, draw, seeds_line
+from shoal.report.curves import Line, Panel, Style, draw, seeds_line
 
 COLOURS = ("blue", "vermilion", "green", "purple", "orange", "sky", "olive", "brown")
 

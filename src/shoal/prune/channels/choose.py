@@ -1,5 +1,6 @@
 """Choose the channels to remove: those whose weights are smallest."""
 
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
@@ -8,8 +9,7 @@ from torch import Tensor, nn
 
 from shoal.config.sections.prune import ChannelsConfig
 from shoal.errors import ConfigError
-from shoal.prune.channels.groups import ChannelGroup, Use
-from shoal.prune.channels.rules import OUTPUTS, groups_of
+from shoal.prune.channels.groups import OUTPUTS, ChannelGroup, Use, groups_of
 
 
 class Kept(NamedTuple):
@@ -31,9 +31,10 @@ def choose_channels(model: nn.Module, config: ChannelsConfig) -> list[Kept]:
     chosen = [group for group in free if any(fnmatchcase(layer, config.layers) for layer in group.producers)]
     if not chosen:
         can_shrink = ", ".join(layer for group in free for layer in group.producers)
+        reasons = first_few(_fixed(groups)) or f"Of the only layer with channels, {OUTPUTS}"
         raise ConfigError(
             f"no layer whose channels can be removed matches '{config.layers}'",
-            f"Layers that can shrink: {can_shrink}." if free else f"None can shrink. {_reasons(groups)}",
+            f"Layers that can shrink: {can_shrink}." if free else f"None can shrink. {reasons}.",
         )
     scores = [_scores(model, group) for group in chosen]
     if config.scope == "layer":
@@ -75,11 +76,9 @@ def _fixed(groups: list[ChannelGroup]) -> list[str]:
     return [f"{named(group)}: {group.fixed}" for group in groups if group.fixed not in ("", OUTPUTS)]
 
 
-def _reasons(groups: list[ChannelGroup]) -> str:
-    """Why nothing can shrink, in a sentence or a few."""
-    fixed = _fixed(groups)
-    shown = "; ".join(fixed[:3]) + (f"; and {len(fixed) - 3} more" if len(fixed) > 3 else "")
-    return f"{shown}." if fixed else f"Of the only layer with channels, {OUTPUTS}."
+def first_few(texts: Sequence[str]) -> str:
+    """The first three texts, and how many more there are."""
+    return "; ".join(texts[:3]) + (f"; and {len(texts) - 3} more" if len(texts) > 3 else "")
 
 
 def round_half_up(number: float) -> int:

@@ -5,16 +5,19 @@
     conv1 ──out──▶ [ channels ] ──each── norm1 ──in──▶ conv2          y = x + f(x): the channels of x and of f(x)
                                                                        are one group, and so are all their layers
 
-A layer *produces* channels (`out`), holds parameters for *each* of them, or *reads* them (`in`). The rules of
-`rules.py` follow channels through a model in the order of its forward pass.
+A layer *produces* channels (`out`), holds parameters for *each* of them, or *reads* them (`in`). Rules, one
+for each type of layer, follow channels through a model in the order of its forward pass.
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from torch import nn
+from torch import Tensor, nn
+
+from shoal.models import resnet18, transformer
 
 Role = Literal["out", "each", "in"]
 
@@ -90,9 +93,8 @@ Rule = Callable[["Flow", str, Any, Activation], Activation]
 class Flow:
     """Follows channels through a model; collects its groups."""
 
-    def __init__(self, rules: dict[type[nn.Module], Rule]) -> None:
+    def __init__(self) -> None:
         self.groups: list[ChannelGroup] = []
-        self._rules = rules
         self._seen: set[nn.Module] = set()
 
     def through(self, name: str, module: nn.Module, inputs: Activation) -> Activation:
@@ -104,7 +106,7 @@ class Flow:
             inputs.group.fix(f"{name} is used more than once")
             return self.unknown(f"{name} is used more than once")
         self._seen.add(module)
-        rule = self._rules.get(type(module))
+        rule = RULES.get(type(module))
         return self._opaque(name, module, inputs) if rule is None else rule(self, name, module, inputs)
 
     def _opaque(self, name: str, module: nn.Module, inputs: Activation) -> Activation:
@@ -141,3 +143,189 @@ class Flow:
         """The sum of two activations."""
         first.group.merge(second.group)
         return Activation(first.group.whole, first.axis, first.is_flat)
+
+
+OUTPUTS = "they are the model's outputs"
+"""Why the channels of the last layer cannot be removed."""
+
+
+def groups_of(model: nn.Module) -> list[ChannelGroup]:
+    """All groups of channels of a model, those that cannot be removed included.
+
+    >>> from shoal.models.mlp import mlp
+    >>> for group in groups_of(mlp()):
+    ...     print(group.size, group.kind, group.producers, group.fixed)
+    128 neurons ['fc1']
+    64 neurons ['fc2']
+    10 neurons ['fc3'] they are the model's outputs
+    """
+    flow = Flow()
+    outputs = flow.through("", model, Activation(ChannelGroup(0, fixed="they are the model's inputs")))
+    outputs.group.fix(OUTPUTS)
+    groups = list(dict.fromkeys(group.whole for group in flow.groups))
+    named = list(model.named_parameters(remove_duplicate=False))
+    count = Counter(id(param) for _, param in named)
+    tied = {name.rpartition(".")[0] for name, param in named if count[id(param)] > 1}
+    for group in groups:
+        for use in group.uses:
+            if use.layer in tied:
+                group.fix(f"{use.layer} shares its parameters with another layer")
+        for use in group.uses:
+            # The parameters from which such a weight is computed have shapes of their own.
+            if has_derived_weight(model.get_submodule(use.layer)):
+                group.fix(f"{use.layer} computes its weight from other parameters")
+    return groups
+
+
+def has_derived_weight(layer: nn.Module) -> bool:
+    """Whether a layer's weight is computed before each use: `torch.nn.utils.weight_norm`, `spectral_norm`, `prune`.
+
+    >>> has_derived_weight(nn.Linear(2, 2)), has_derived_weight(nn.utils.spectral_norm(nn.Linear(2, 2)))
+    (False, True)
+    """
+    weight = getattr(layer, "weight", None)
+    return isinstance(weight, Tensor) and not isinstance(weight, nn.Parameter)
+
+
+def _sequential(flow: Flow, name: str, module: nn.Sequential, x: Activation) -> Activation:
+    # `named_children` would leave out a layer that is used a second time.
+    for key, child in zip(module._modules, module, strict=True):  # pyright: ignore[reportPrivateUsage]
+        x = flow.through(f"{name}.{key}" if name else key, child, x)
+    return x
+
+
+def _linear(flow: Flow, name: str, module: nn.Linear, x: Activation) -> Activation:
+    if x.axis == "second" and not x.is_flat:
+        x.group.fix(f"{name} reads the last axis of a tensor with its channels in the second")
+    if x.axis == "last" and module.in_features != x.group.whole.size:
+        x.group.fix(f"{name} reads them together with other features")
+    flow.use(x.group, name, "in", module.in_features)
+    return flow.produce(name, module.out_features, "neurons", "last")
+
+
+def _convolution(flow: Flow, name: str, module: nn.Conv2d, x: Activation) -> Activation:
+    if x.axis == "last" or x.is_flat:
+        x.group.fix(f"{name} reads other axes than the one with their features")
+    if module.groups == module.in_channels == module.out_channels:  # depthwise: each channel by itself
+        flow.use(x.group, name, "each", module.out_channels)
+        return x
+    flow.use(x.group, name, "in", module.in_channels)
+    y = flow.produce(name, module.out_channels, "channels", "second")
+    if module.groups > 1:
+        reason = f"{name} divides them into {module.groups} groups"
+        x.group.fix(reason)
+        y.group.fix(reason)
+    return y
+
+
+def _batch_norm(flow: Flow, name: str, module: nn.BatchNorm1d | nn.BatchNorm2d, x: Activation) -> Activation:
+    flow.use(x.group, name, "each", module.num_features)
+    return x
+
+
+def _group_norm(flow: Flow, name: str, module: nn.GroupNorm, x: Activation) -> Activation:
+    group = x.group.whole
+    if x.is_flat or module.num_channels != group.size:
+        group.fix(f"{name} normalises over several of them")
+    group.unit = math.lcm(group.unit, module.num_channels // module.num_groups)
+    flow.use(group, name, "each", module.num_channels)
+    return x
+
+
+def _layer_norm(flow: Flow, name: str, module: nn.LayerNorm, x: Activation) -> Activation:
+    x.group.fix(f"{name} normalises over all of them: without one, the others would change")
+    return x
+
+
+def _unchanged(flow: Flow, name: str, module: nn.Module, x: Activation) -> Activation:
+    return x
+
+
+def _pixels(flow: Flow, name: str, module: nn.Module, x: Activation) -> Activation:
+    if x.axis == "last" or x.is_flat:
+        x.group.fix(f"{name} pools over them")
+    return x
+
+
+def _flatten(flow: Flow, name: str, module: nn.Flatten, x: Activation) -> Activation:
+    if (module.start_dim, module.end_dim) != (1, -1):
+        x.group.fix(f"{name} flattens other axes than all but the first")
+    return x._replace(is_flat=True)
+
+
+def _mean_over_pixels(flow: Flow, name: str, module: nn.Module, x: Activation) -> Activation:
+    return x._replace(is_flat=True)
+
+
+def _shortcut(flow: Flow, name: str, module: resnet18.Shortcut, x: Activation) -> Activation:
+    return flow.through(f"{name}.norm", module.norm, flow.through(f"{name}.conv", module.conv, x))
+
+
+def _residual_block(flow: Flow, name: str, module: resnet18.Block, x: Activation) -> Activation:
+    y = flow.through(f"{name}.norm1", module.norm1, flow.through(f"{name}.conv1", module.conv1, x))
+    y = flow.through(f"{name}.norm2", module.norm2, flow.through(f"{name}.conv2", module.conv2, y))
+    return flow.join(y, flow.through(f"{name}.shortcut", module.shortcut, x))
+
+
+def _resnet18(flow: Flow, name: str, module: resnet18.Resnet18, x: Activation) -> Activation:
+    prefix = f"{name}." if name else ""
+    for key in ("conv1", "norm1", "stage1", "stage2", "stage3", "stage4"):
+        x = flow.through(prefix + key, getattr(module, key), x)
+    return flow.through(f"{prefix}fc", module.fc, x._replace(is_flat=True))
+
+
+def _attention(flow: Flow, name: str, module: transformer.Attention, x: Activation) -> Activation:
+    """Heads: each is a stretch of Q, of K and of V, and of the inputs of `out`."""
+    flow.use(x.group, f"{name}.qkv", "in", module.qkv.in_features)
+    width = module.out.in_features // module.heads
+    heads = flow.produce(f"{name}.qkv", module.heads, "heads", "last", repeat=width, blocks=3).group
+    heads.uses += [Use(name, "each"), Use(f"{name}.out", "in", width)]
+    return flow.produce(f"{name}.out", module.out.out_features, "neurons", "last")
+
+
+def _transformer_block(flow: Flow, name: str, module: transformer.Block, x: Activation) -> Activation:
+    y = flow.through(f"{name}.attention", module.attention, flow.through(f"{name}.norm1", module.norm1, x))
+    x = flow.join(x, y)
+    y = flow.through(f"{name}.fc1", module.fc1, flow.through(f"{name}.norm2", module.norm2, x))
+    return flow.join(x, flow.through(f"{name}.fc2", module.fc2, y))
+
+
+def _transformer(flow: Flow, name: str, module: transformer.Transformer, x: Activation) -> Activation:
+    prefix = f"{name}." if name else ""
+    tokens, positions = (
+        flow.produce(f"{prefix}{key}", module.tokens.embedding_dim, "features", "last")
+        for key in ("tokens", "positions")
+    )
+    x = flow.join(tokens, positions)
+    for key in ("blocks", "norm", "head"):
+        x = flow.through(prefix + key, getattr(module, key), x)
+    return x
+
+
+ELEMENTWISE = (
+    nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.GELU, nn.SiLU, nn.Mish, nn.Tanh, nn.Sigmoid, nn.Hardswish,
+    nn.Hardtanh, nn.Softplus, nn.Identity, nn.Dropout, nn.Dropout2d,
+)  # fmt: skip
+"""Functions of single elements. They need not keep zero: what reads a removed channel does not read it any more."""
+POOLING = (nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d)
+
+RULES: dict[type[Any], Rule] = {
+    nn.Sequential: _sequential,
+    nn.Linear: _linear,
+    nn.Conv2d: _convolution,
+    nn.BatchNorm1d: _batch_norm,
+    nn.BatchNorm2d: _batch_norm,
+    nn.GroupNorm: _group_norm,
+    nn.LayerNorm: _layer_norm,
+    nn.Flatten: _flatten,
+    **dict.fromkeys(ELEMENTWISE, _unchanged),
+    **dict.fromkeys(POOLING, _pixels),
+    resnet18.Shortcut: _shortcut,
+    resnet18.Block: _residual_block,
+    resnet18.MeanOverPixels: _mean_over_pixels,
+    resnet18.Resnet18: _resnet18,
+    transformer.Attention: _attention,
+    transformer.Block: _transformer_block,
+    transformer.Transformer: _transformer,
+}
+"""By the exact type: a subclass may compute something else."""

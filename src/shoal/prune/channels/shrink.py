@@ -7,10 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from shoal.errors import ConfigError
-from shoal.models.evaluation_mode import evaluation_mode
-from shoal.prune.channels.choose import Kept, named
-from shoal.prune.channels.groups import ChannelGroup, Use
-from shoal.prune.channels.rules import has_derived_weight
+from shoal.models.common import evaluation_mode
+from shoal.prune.channels.choose import Kept, first_few, named
+from shoal.prune.channels.groups import ChannelGroup, Use, has_derived_weight
 from shoal.prune.channels.widths import Widths, resize
 
 TOLERANCE = 1e-9
@@ -164,15 +163,11 @@ def _refusal(model: nn.Module, kept: Sequence[Kept], sample: Tensor) -> ConfigEr
     can, cannot = list[str](), list[str]()
     for each in kept:
         (can if _computes_the_same(model, [each], sample) else cannot).append(named(each.group))
-    used = _listed(cannot or can)
+    used = first_few(cannot or can)
     return ConfigError(
         "the shrunk network does not compute what the masked one does: the model uses the channels of "
         f"{used} in a way that cannot be followed",
-        f"Name layers that can shrink with a pattern of layers: {_listed(can)}."
+        f"Name layers that can shrink with a pattern of layers: {first_few(can)}."
         if can and cannot
         else "Name other layers with a pattern of layers, or prune single weights.",
     )
-
-
-def _listed(layers: Sequence[str]) -> str:
-    return "; ".join(layers[:3]) + (f"; and {len(layers) - 3} more" if len(layers) > 3 else "")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from shoal.errors import ConfigError
-from shoal.models.evaluation_mode import evaluation_mode
+from shoal.models.common import evaluation_mode
 
 HEADER = '''"""{title}
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from shoal.errors import ArgumentError, ConfigError, WrapperError, unknown
-from shoal.models.has_values import check_has_values
+from shoal.models.common import check_has_values
 
 NO_EFFECT = ("gradient_as_bucket_view", "check_reduction", "batched_grad_copy")
 """Options for the speed or memory of torch's wrapper; our gradients are views of buckets in any case."""

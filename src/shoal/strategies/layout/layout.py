@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from shoal.comm.group import Group
 from shoal.data.dataset import Batch
 from shoal.events.spans import SpanRecorder
-from shoal.models.measures import Measure
+from shoal.models.metrics import Measure
 from shoal.strategies.gradient_engine import OnFinal
 from shoal.strategies.norms import in_order
 from shoal.strategies.pieces.piece import Piece, Place

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from shoal.comm.group import Group
 from shoal.data.dataset import Batch
 from shoal.events.spans import SpanRecorder
-from shoal.models.measures import Measure
+from shoal.models.metrics import Measure
 from shoal.strategies.gradient_engine import GradientEngine
 from shoal.strategies.layout.layout import Layout
 from shoal.strategies.leaf_sums import LeafSums

@@ -12,7 +12,7 @@ from shoal.comm.join import join
 from shoal.config.arguments import checks_arguments
 from shoal.config.sections.values import Number
 from shoal.errors import ConfigError
-from shoal.models.has_values import check_has_values
+from shoal.models.common import check_has_values
 
 _compared: WeakSet[nn.Module] = WeakSet()
 """The models whose weights were the same on all workers when they first came here."""

@@ -13,7 +13,7 @@ from shoal.config.arguments import checks_arguments
 from shoal.config.sections.values import Number
 from shoal.errors import ConfigError
 from shoal.events.spans import HostClock, SpanRecorder
-from shoal.models.has_values import check_has_values
+from shoal.models.common import check_has_values
 from shoal.optim.over import build_over, regroup
 from shoal.strategies.buckets.buffer_sync import buffer_sync_of
 from shoal.strategies.buckets.reducer import Reducer, ReducerOptions

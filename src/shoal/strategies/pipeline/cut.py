@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from shoal.comm.agree import share_text
 from shoal.comm.group import BUSY_S, Group
 from shoal.errors import ConfigError, unknown
-from shoal.models.evaluation_mode import evaluation_mode
+from shoal.models.common import evaluation_mode
 from shoal.strategies.step import gradients_from
 
 

@@ -14,7 +14,7 @@ from shoal.config.sections.values import Count
 from shoal.data.dataset import Batch
 from shoal.errors import ConfigError
 from shoal.events.spans import HostClock, Kind, SpanRecorder
-from shoal.models.has_values import check_has_values
+from shoal.models.common import check_has_values
 from shoal.strategies.library.default_group import check_threads, group_of
 from shoal.strategies.library.part_gradients import mark
 from shoal.strategies.pieces.piece import Piece

@@ -12,8 +12,8 @@ from shoal.comm.group import Group, Work
 from shoal.data.dataset import Batch
 from shoal.errors import ConfigError
 from shoal.events.spans import SpanRecorder
-from shoal.models.evaluation_mode import evaluation_mode
-from shoal.models.measures import Measure
+from shoal.models.common import evaluation_mode
+from shoal.models.metrics import Measure
 from shoal.strategies.layout.layout import Layout
 from shoal.strategies.pieces.piece import Piece, Place
 from shoal.strategies.pieces.state import model_pieces, names_of, parts_of

@@ -11,7 +11,7 @@ from shoal.comm.group import Group
 from shoal.config.arguments import checks_arguments
 from shoal.config.sections.values import Count, NonNegative, Number
 from shoal.errors import ConfigError
-from shoal.models.has_values import check_has_values
+from shoal.models.common import check_has_values
 from shoal.strategies.exchange.exchange import AllReduce
 from shoal.strategies.guard import Guard, Remedies
 from shoal.strategies.library.default_group import group_of

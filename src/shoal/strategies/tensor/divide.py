@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from shoal.comm.group import Group
 from shoal.config.arguments import checks_arguments
 from shoal.errors import ConfigError, ShoalError
-from shoal.models.evaluation_mode import evaluation_mode
-from shoal.models.has_values import check_has_values
+from shoal.models.common import check_has_values, evaluation_mode
 from shoal.strategies.library.part_gradients import mark
 from shoal.strategies.pieces.piece import Place
 from shoal.strategies.pieces.state import PlaceOfHeld

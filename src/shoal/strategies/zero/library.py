@@ -13,7 +13,7 @@ from shoal.comm.group import Group
 from shoal.config.arguments import checks_arguments
 from shoal.config.sections.values import Mebibytes, Number
 from shoal.errors import ConfigError
-from shoal.models.has_values import check_has_values
+from shoal.models.common import check_has_values
 from shoal.strategies.buckets.buffer_sync import buffer_sync_of
 from shoal.strategies.buckets.gradient_slots import Factor
 from shoal.strategies.buckets.unused import Unused

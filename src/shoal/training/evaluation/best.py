@@ -12,7 +12,7 @@ from typing import Any
 from shoal.config.sections.train import StopConfig
 from shoal.data.dataset import DataSet
 from shoal.errors import ConfigError
-from shoal.models.measures import Measure
+from shoal.models.metrics import Measure
 from shoal.training.evaluation.evaluate import Metrics
 from shoal.training.progress import Progress
 

@@ -7,7 +7,7 @@ import torch
 
 from shoal.comm.group import BUSY_S, Group
 from shoal.data.dataset import Batch, DataSet, Split
-from shoal.models.measures import Measure
+from shoal.models.metrics import Measure
 from shoal.strategies.step import width_of
 from shoal.strategies.strategy import Sums
 

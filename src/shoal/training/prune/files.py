@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from shoal.errors import CheckpointError, ConfigError
 from shoal.events.folder import RunFolder, write_whole
 from shoal.files import open_new, temporary_beside
-from shoal.prune.channels.description import ModelDescription
 from shoal.prune.channels.source import source_of
+from shoal.prune.channels.widths import ModelDescription
 from shoal.prune.masks import WeightMasks, masks_sha256
 
 

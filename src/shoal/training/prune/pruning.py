@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from typing import Any, final
 
-from shoal.prune.masks import WeightMasks
-from shoal.prune.schedule import CubicSchedule
+from shoal.prune.masks import CubicSchedule, WeightMasks
 from shoal.training.hooks import Hook
 from shoal.training.progress import Progress
 

@@ -13,7 +13,7 @@ from shoal.comm.agree import check_same_model
 from shoal.comm.mesh import Mesh
 from shoal.config.schema import RunConfig
 from shoal.events.spans import SpanRecorder
-from shoal.models.measures import Measure
+from shoal.models.metrics import Measure
 from shoal.strategies.conditions import under_conditions
 from shoal.strategies.gradient_engine import build_engine
 from shoal.strategies.layout.layout import Layout

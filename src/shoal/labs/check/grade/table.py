@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from shoal.labs.check.grade.marks import Grade
 from shoal.printable import printable
-from shoal.report.tables import records_to_csv
+from shoal.report.plain_tables import records_to_csv
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """A spreadsheet would compute a cell that begins with one of these."""

@@ -11,7 +11,7 @@ from shoal.labs.page.bars import Bar, BarPanel, Part, draw_bars
 from shoal.labs.page.pictures import Draw
 from shoal.labs.words import Words
 from shoal.report.canvas import Drawing, axes_of, heat_map, legend_below, legend_in, painted, rows_of
-from shoal.report.figures import Dash, Line, Panel, Style, draw
+from shoal.report.curves import Dash, Line, Panel, Style, draw
 from shoal.report.findings import over_seeds
 from shoal.report.svg import COLOURS, FRAME
 from shoal.strategies.exchange.choice import GroupCall, received_bytes

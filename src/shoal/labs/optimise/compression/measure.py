@@ -20,7 +20,7 @@ from shoal.labs.steps import Step, read_steps
 from shoal.labs.timing.contest import settled
 from shoal.labs.timing.turns import made_again
 from shoal.report.findings import Measured, inside_run
-from shoal.report.runs import read_run
+from shoal.report.finished_runs import read_run
 from shoal.strategies.exchange.choice import Candidate, GroupCall, received_bytes
 from shoal.strategies.guard import ROW
 from shoal.training.weights import read_model

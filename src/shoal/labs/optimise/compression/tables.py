@@ -2,7 +2,7 @@
 
 from shoal.labs.optimise.compression.measure import Measurements
 from shoal.labs.optimise.compression.plan import CODECS
-from shoal.report.tables import Records
+from shoal.report.plain_tables import Records
 
 
 def tables(measured: Measurements) -> dict[str, Records]:

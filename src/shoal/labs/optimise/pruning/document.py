@@ -3,7 +3,7 @@
 from shoal.labs.optimise.pruning.measure import Measurements
 from shoal.labs.optimise.pruning.plan import BATCH_SIZE
 from shoal.labs.page.page import Page, source
-from shoal.prune.weights import keep_best
+from shoal.prune.masks import keep_best
 from shoal.report.document import Block, Bullets, Code, Formula, Heading, Paragraph
 from shoal.report.findings import Measured, inside_run, over_seeds
 

@@ -9,8 +9,8 @@ from shoal.labs.optimise.pruning.plan import KINDS
 from shoal.labs.page.pictures import Draw
 from shoal.labs.words import Words
 from shoal.report.canvas import Drawing
-from shoal.report.figures import Dash, Line, Panel, Style, draw_apart
-from shoal.report.runs import Array
+from shoal.report.curves import Dash, Line, Panel, Style, draw_apart
+from shoal.report.finished_runs import Array
 
 LOOKS: dict[str, tuple[str, Dash, str]] = {
     "weights": ("blue", "solid", "o"),

@@ -15,7 +15,7 @@ from shoal.events.folder import RunFolder
 from shoal.labs.optimise.pruning.plan import BATCH_SIZE, KINDS, USUAL, Plan, name_of, settings_of
 from shoal.labs.runs import Runs
 from shoal.labs.timing.contest import contest, one_thread
-from shoal.prune.channels.description import rebuild
+from shoal.prune.channels.widths import rebuild
 from shoal.report.findings import Measured, inside_run, over_seeds
 from shoal.training.build import build_model
 from shoal.training.prune.one_shot import PrunedOnce, prune_once, pruning_config

@@ -1,7 +1,7 @@
 """Every number of the part, as a table for other programs."""
 
 from shoal.labs.optimise.pruning.measure import Measurements
-from shoal.report.tables import Records
+from shoal.report.plain_tables import Records
 
 
 def tables(measured: Measurements) -> dict[str, Records]:

@@ -10,7 +10,7 @@ from shoal.labs.page.bars import GAP, Bar, BarPanel, Part, draw_bars
 from shoal.labs.page.pictures import Draw
 from shoal.labs.words import Words
 from shoal.report.canvas import Drawing
-from shoal.report.figures import Dash, Line, Panel, Style, draw
+from shoal.report.curves import Dash, Line, Panel, Style, draw
 
 LOOKS: dict[str, tuple[str, Dash, str]] = {
     "bsp": ("black", "solid", "o"),

@@ -2,7 +2,7 @@
 
 from shoal.labs.optimise.straggler.measure import Measurements
 from shoal.labs.optimise.straggler.plan import TARGET
-from shoal.report.tables import Records
+from shoal.report.plain_tables import Records
 
 
 def tables(measured: Measurements) -> dict[str, Records]:

@@ -22,7 +22,7 @@ from shoal.labs.student.submission import Submission, why_wrong
 from shoal.labs.student.tables import task_records
 from shoal.report.document import Block
 from shoal.report.findings import Finding
-from shoal.report.tables import Records
+from shoal.report.plain_tables import Records
 
 PARTS: dict[str, tuple[str, ...]] = {
     "gd": ("gd_step", "zero_grad"),

@@ -1,0 +1,164 @@
+"""The report of one run: its numbers, curves, where the time went, settings and environment."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from shoal.compare.comparison import ComparedRun, Comparison
+from shoal.compare.comparison_report import figure_of, waiting_and_moving, workers_table, write_document
+from shoal.compare.remark import percent
+from shoal.compare.run_figures import captions, loss_figure, time_figure
+from shoal.compare.table import described
+from shoal.config.metrics import in_words
+from shoal.config.write import to_toml
+from shoal.events.file import read_events
+from shoal.report.canvas import Drawing
+from shoal.report.document import Block, Bullets, Code, Document, Heading, Paragraph, Table
+from shoal.report.findings import of_samples
+from shoal.report.plain_tables import to_csv
+from shoal.words import Words
+
+VALIDATION_COLUMNS = ("epoch", "step", "loss", "accuracy")
+
+
+def write_run_report(folder: Path, run: Comparison, words: Words) -> None:
+    """Write figures, tables, and the document as Markdown and as a page, which appears last."""
+    (entry,) = run.entries
+    drawings = {"loss": loss_figure(run, words), "time": time_figure(run, words)}
+    document = _document(run, drawings, words)
+    curve = entry.run.curve
+    steps = [
+        [*row] for row in zip(curve.steps.tolist(), curve.seconds.tolist(), curve.loss.tolist(), strict=True)
+    ]
+    write_document(folder, document, drawings, {"steps": to_csv(("step", "seconds", "loss"), steps)}, run)
+
+
+def numbers_of(entry: ComparedRun, words: Words) -> dict[str, str]:
+    """The numbers of a run, each with its unit; those that it does not have are left out."""
+    result, sent = entry.run.result, entry.sent_bytes
+    rows = {
+        "test_accuracy": _percent(result["test_accuracy"], result.get("test_samples")),
+        "test_loss": _number(result["test_loss"]),
+        "validation_accuracy": _percent(result.get("validation_accuracy")),
+        "validation_loss": _number(result.get("validation_loss")),
+        "best": _best(result, words),
+        "stopped_early": words("run.after_epoch", epoch=result["epochs"])
+        if result.get("stopped_early")
+        else None,
+        "final_loss": _number(result.get("final_loss")),
+        "steps": f"{result['steps']:,}",
+        "seconds": f"{result['seconds']:.2f} s",
+        "samples_per_s": f"{entry.samples_per_s:,.0f}",
+        "bytes_sent": f"{sent / 1e6:.1f} MB" if entry.workers > 1 and sent is not None else None,
+        "bytes_mapped": f"{entry.mapped_bytes / 1e6:.1f} MB" if entry.mapped_bytes else None,
+        "sha256": result["weights_sha256"],
+        "unchecked": None if entry.is_checked else words("run.unchecked_why"),
+    }
+    return {
+        **{words(f"run.{name}"): value for name, value in rows.items() if value is not None},
+        **_metrics("test", result.get("test_metrics"), words),
+        **_metrics("validation", result.get("validation_metrics"), words),
+    }
+
+
+def _document(run: Comparison, drawings: Mapping[str, Drawing], words: Words) -> Document:
+    (entry,) = run.entries
+    caption = captions(run, words)
+    config, path = entry.config, entry.run.folder.path
+    busy = words("run.busy", percent=percent(entry.not_scheduled or 0.0))
+    numbers = [[*row] for row in numbers_of(entry, words).items()]
+    blocks: list[Block] = [
+        Paragraph(words("run.again", how=described(config, words))),
+        Code(f"shoal train {shlex.quote(str(entry.run.folder.config))} --name again", language="sh"),
+        Heading(words("section.results")),
+        Table(words("table.numbers"), ["", ""], numbers),
+        figure_of("loss", drawings["loss"], caption["loss"]),
+        *_validations(entry, words),
+        Heading(words("section.time")),
+        *([Paragraph(busy)] if entry.was_delayed else []),
+        figure_of("time", drawings["time"], caption["time"]),
+        workers_table("each_worker", [entry], words),
+        Bullets([waiting_and_moving([entry], words)]),
+        Heading(words("section.settings")),
+        Code(to_toml(config), language="toml"),
+        Heading(words("section.environment")),
+        Table(words("table.starts"), ["", ""], _starts(entry, words)),
+    ]
+    title = words("run.title", model=config.model.name, data=config.data.name, name=path.name)
+    return Document(title, words.lang, blocks)
+
+
+def _validations(entry: ComparedRun, words: Words) -> list[Block]:
+    """The table of all validations, with a column for each metric."""
+    found = entry.run.validations
+    if not found:
+        return []
+    best = (entry.run.result.get("best") or {}).get("epoch")
+    names = list(dict.fromkeys(name for each in found for name in each.get("metrics") or {}))
+    rows = [
+        [
+            words("run.best_epoch", epoch=each["epoch"]) if each["epoch"] == best else str(each["epoch"]),
+            str(each["step"]),
+            _number(each["loss"]) or "",
+            _percent(each["accuracy"]) or "–",
+            *(
+                in_words(name, each["metrics"][name]) if name in (each.get("metrics") or {}) else "–"
+                for name in names
+            ),
+        ]
+        for each in found
+    ]
+    header = [*(words(f"column.{column}") for column in VALIDATION_COLUMNS), *names]
+    return [Table(words("table.validation"), header, rows, frozenset(range(len(header))))]
+
+
+def _metrics(split: str, values: Mapping[str, float] | None, words: Words) -> dict[str, str]:
+    return {
+        words(f"run.{split}_metric", name=name): in_words(name, value)
+        for name, value in (values or {}).items()
+    }
+
+
+def _best(result: Mapping[str, Any], words: Words) -> str | None:
+    best = result.get("best")
+    if best is None:
+        return None
+    value = in_words(best["metric"], best["value"])
+    return words(
+        "run.best_is", epoch=best["epoch"], epochs=result["epochs"], metric=best["metric"], value=value
+    )
+
+
+def _starts(entry: ComparedRun, words: Words) -> Sequence[list[str]]:
+    """When, where and with what the run was started; a resumed run was started several times."""
+    rows: list[list[str]] = []
+    for record in read_events(entry.run.folder.events()):
+        if record["event"] == "start":
+            when = f"{datetime.fromtimestamp(record['time_ns'] / 1e9):%Y-%m-%d %H:%M:%S}"
+            rows.append([words("run.start", when=when, step=record["step"]), _environment(record, words)])
+    return rows
+
+
+def _environment(record: Mapping[str, Any], words: Words) -> str:
+    return words(
+        "run.environment",
+        host=record.get("host", words("run.unknown_host")),
+        device=record.get("device", "?"),
+        threads=record.get("threads", "?"),
+        workers=record.get("workers", 1),
+        version=record.get("version", "?"),
+        torch=record.get("torch", "?"),
+    )
+
+
+def _percent(value: float | None, num_samples: int | None = None) -> str | None:
+    """An accuracy; with its uncertainty, if the number of samples is known."""
+    if value is None or not num_samples:
+        return None if value is None else f"{100 * value:.2f} %"
+    return f"{of_samples(value, num_samples).scaled(100):.2f} %"
+
+
+def _number(value: float | None) -> str | None:
+    return None if value is None else f"{value:.4f}"

@@ -1,0 +1,55 @@
+"""Shared by the networks, and by everything that runs a model of any kind."""
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+
+from torch import nn
+
+from shoal.errors import ConfigError, WrapperError
+
+
+def times(shape: Sequence[int]) -> str:
+    """A shape with × between the sizes.
+
+    >>> times((1, 28, 28))
+    '1×28×28'
+    """
+    return "×".join(map(str, shape))
+
+
+def picture_shape(model: str, input_shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """Channels, height and width; a ConfigError if the input is not a picture."""
+    if len(input_shape) != 3:
+        raise ConfigError(
+            f"{model} takes pictures, channels×height×width, but the data's inputs are {times(input_shape)}",
+            "Use --model mlp for vectors, or --model transformer for text.",
+        )
+    channels, height, width = input_shape
+    return channels, height, width
+
+
+def check_has_values(model: nn.Module) -> None:
+    """Refuse a model with a parameter or buffer that has no values yet."""
+    tensors = [*model.named_parameters(), *model.named_buffers()]
+    for name, tensor in tensors:
+        if nn.parameter.is_lazy(tensor):
+            raise WrapperError(
+                f"parameter '{name}' has no shape yet: its layer is lazy", "Run the model on a sample first."
+            )
+        if tensor.is_meta:
+            raise ConfigError(
+                f"'{name}' of the model is on the meta device, where tensors have a shape and no numbers",
+                'First call model.to_empty(device="cpu"), or "cuda", and initialise the model or load its weights.',
+            )
+
+
+@contextmanager
+def evaluation_mode(model: nn.Module) -> Generator[None]:
+    """Within this context every module is in evaluation mode; after it, in the mode it had before."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training

@@ -1,6 +1,0 @@
-from shoal.report.terminal import aligned, width
-
-
-def test_columns_align_in_any_alphabet():
-    lines = aligned(["优化器", "s"], [["GD", "10"], ["Adam", "1"]], frozenset({1})).splitlines()
-    assert {width(line) for line in lines} == {10}
