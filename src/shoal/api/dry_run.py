@@ -6,7 +6,7 @@ from shoal.config.schema import RunConfig
 from shoal.data.load import load
 from shoal.launch.run import check_run
 from shoal.training.build import build_measures, build_model, torch_settings
-from shoal.training.evaluation.best import BestEpoch
+from shoal.training.evaluation import BestEpoch
 from shoal.training.progress import total_steps
 
 

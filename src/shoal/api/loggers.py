@@ -13,7 +13,7 @@ from shoal.config.schema import RunConfig
 from shoal.config.sections.values import Custom
 from shoal.errors import ConfigError
 from shoal.files import make_folder, open_new, temporary_beside
-from shoal.training.evaluation.evaluate import Metrics
+from shoal.training.evaluation import Metrics
 from shoal.training.result import Result
 
 COLUMNS = ("step", "epoch", "training_loss", "validation_loss", "validation_accuracy")

@@ -104,7 +104,6 @@ def _joined(lines: Sequence[str]) -> str:
 
 
 def _exit_code(error: BaseException) -> int:
-    """The exit code of a process that this exception ends."""
     if isinstance(error, ShoalError):
         return error.exit_code
     if isinstance(error, KeyboardInterrupt):

@@ -29,7 +29,7 @@ from shoal.parallel.buckets.reducer import MOVED_BYTES
 from shoal.parallel.sync.step_in_backward import bucket_bytes
 from shoal.parallel.sync.zero.units import cut
 from shoal.parallel.sync.zero.zero import unit_of
-from shoal.training.memory.storage import storage_of
+from shoal.training.memory.prepare import storage_of
 
 
 def small_run(config: RunConfig) -> RunConfig:

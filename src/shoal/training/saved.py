@@ -19,8 +19,7 @@ from shoal.prune.channels.description import ModelDescription
 from shoal.prune.channels.widths import Widths, resize
 from shoal.prune.masks import KEPT
 from shoal.training import checkpoint
-from shoal.training.prune.files import read_masks
-from shoal.training.weights import read_model
+from shoal.training.weights import read_masks, read_model
 
 
 class Saved(NamedTuple):

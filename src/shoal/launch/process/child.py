@@ -54,6 +54,12 @@ class ChildProcess:
             return 0
         return os.waitstatus_to_exitcode(status) if pid else None
 
+    def send_signal(self, number: int) -> None:
+        """Send it a signal, unless it has ended."""
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
     def end(self) -> int | None:
         """A new descriptor that becomes readable when it ends; None where the system has none."""
         with contextlib.suppress(AttributeError, OSError):

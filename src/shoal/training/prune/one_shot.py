@@ -15,8 +15,8 @@ from shoal.errors import ConfigError
 from shoal.prune.channels.choose import fixed_parts
 from shoal.prune.masks import WeightMasks
 from shoal.training.build import build_model, few_inputs, torch_settings
-from shoal.training.evaluation.evaluate import Metrics
-from shoal.training.prune.starting import load_start, prepare
+from shoal.training.evaluation import Metrics
+from shoal.training.prune.pruning import load_start, prepare
 from shoal.training.reopen import evaluate_model
 from shoal.training.saved import Saved, config_for, open_saved
 
