@@ -17,7 +17,7 @@ OUTPUT_LINES = 12
 
 @dataclass(frozen=True)
 class Failure:
-    """What a worker reports of its own failure."""
+    """A worker's report of its own failure."""
 
     name: str
     """The type of the exception."""

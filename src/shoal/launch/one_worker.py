@@ -21,7 +21,7 @@ AnyGroup = TypeVar("AnyGroup", bound=Group)
 
 
 def facts_of(config: RunConfig, resumed: RunFolder | None = None) -> dict[str, str]:
-    """What must be the same on every worker before they start: versions, and all settings that affect the result.
+    """Facts that must be the same on every worker before they start: versions, and settings that affect the result.
 
     The first fact that differs between two workers is shown from both sides.
     """

@@ -1,4 +1,4 @@
-"""What a worker process reports to its launcher: lines of JSON in a pipe."""
+"""The reports of a worker process to its launcher: lines of JSON in a pipe."""
 
 import contextlib
 import json

@@ -30,13 +30,13 @@ class WorkerHandle(ABC):
         self.finished = False
         """Whether the worker has reported that its work is done."""
         self.failure: Failure | None = None
-        """What the worker has reported of its own failure."""
+        """The worker's own report of its failure."""
         self.cause: BaseException | None = None
         """The exception itself, where the worker shares our memory."""
         self.given_up = ""
         """Why the supervisor has given the worker up, if it has."""
         self.output = b""
-        """What the worker has printed, if that is kept; known after `close`."""
+        """The worker's output, if it is kept; known after `close`."""
         self._pipe, self._pipe_open, self._unread = pipe, True, b""
 
     def descriptors(self) -> list[int]:
@@ -44,7 +44,7 @@ class WorkerHandle(ABC):
         return [self._pipe] if self._pipe_open else []
 
     def read(self) -> list[Report]:
-        """What the worker has reported since the last call."""
+        """The worker's reports since the last call."""
         while self._pipe_open:
             try:
                 data = os.read(self._pipe, 1 << 16)

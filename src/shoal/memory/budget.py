@@ -49,7 +49,7 @@ MOST_TRIALS = 5
 MOST_SMALLEST = 2
 """The largest number of trials in phase 4."""
 FASTER = 0.97
-"""What should be no faster than this part of the best time is not tried: times of a few steps differ as much."""
+"""A variant is tried only if it should take less than this part of the best time: times of few steps differ as much."""
 
 TIMED = 3
 """Steps that are measured in each trial."""
@@ -60,14 +60,14 @@ Formula = Callable[[RunConfig], Parts | None]
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a variant should need."""
+    """The predicted needs of a variant."""
 
     peak: float
     seconds: float
 
 
 class Search:
-    """What was tried so far, and what is predicted from it."""
+    """The trials so far, and predictions from them."""
 
     def __init__(self, config: RunConfig, trying: Try, formula: Formula) -> None:
         self._config, self._try = config, trying
@@ -96,12 +96,12 @@ class Search:
         return next(trial for variant, trial in self.tried.items() if not variant.flags)
 
     def fitting(self, budget: int) -> list[MemoryVariant]:
-        """What fits, of all that were tried."""
+        """The tried variants that fit."""
         return [each for each, trial in self.tried.items() if needed(each, trial.peak) <= budget]
 
     @property
     def smallest(self) -> MemoryVariant:
-        """Of all that were tried, the one that fits the smallest budget."""
+        """The tried variant that fits the smallest budget."""
         return min(self.tried, key=lambda each: needed(each, self.tried[each].peak))
 
     def _look_among(self, singles: Sequence[MemoryVariant], budget: int) -> None:
@@ -109,7 +109,7 @@ class Search:
             if variant not in self.refused and self._saved(variant) is None:
                 self._add(variant)
         variants = [*singles, *combined(self._config, [*singles])]
-        # What is refused does not count: it takes little time, and leaves fewer to try.
+        # Refused variants do not count: they take little time, and leave fewer to try.
         most = len(self.tried) + MOST_TRIALS
         while len(self.tried) < most:
             best = min((self.tried[each].seconds for each in self.fitting(budget)), default=math.inf)
@@ -127,7 +127,7 @@ class Search:
             self._add(min(left, key=lambda each: needed(each, self._predicted(each).peak)))
 
     def _untried(self, variants: Sequence[MemoryVariant]) -> list[MemoryVariant]:
-        """What may still be tried: what includes a refused variant would be refused, too."""
+        """The variants that may still be tried: without refused settings."""
         refused = [{*each.settings} for each in self.refused]
         return [
             each
@@ -188,7 +188,7 @@ class Search:
         return sum(before - after for before, after in pairs if before is not None and after is not None)
 
     def _activations(self) -> float:
-        """What a pass has by formula or, without one, a little more than any technique has saved."""
+        """Activations of a pass by formula; without one, a little more than any technique has saved."""
         plain = self._formula(self._config) or {}
         if known := plain.get(ACTIVATIONS):
             return known + (plain.get(WORKING) or 0)
@@ -221,11 +221,11 @@ class BudgetChoice:
     num_tried: int
     """Settings that were tried, the run as it is among them."""
     left_out: str = ""
-    """What the model refuses, and why."""
+    """Techniques that the model refuses, and why."""
 
     @property
     def reason(self) -> str:
-        """What was chosen, and why, in a sentence."""
+        """The choice and its reason, in a sentence."""
         peak, plain = (f"{each.peak / 1e6:,.1f} MB" for each in (self.trial, self.plain))
         budget = f"{self.budget / 1e6:,.1f} MB"
         if not self.variant.flags:

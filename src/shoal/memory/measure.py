@@ -71,7 +71,7 @@ class WorkerMemory:
     total: int
     """Growth from the idle worker to the peak of a step: what is in use."""
     kept: int
-    """What the C library keeps beyond that, although it was freed."""
+    """Freed memory that the C library keeps beyond that."""
 
     @property
     def formula(self) -> int:

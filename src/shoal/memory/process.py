@@ -102,7 +102,7 @@ def memory_id(tensor: Tensor) -> int:
 
 @dataclass
 class StepMemory:
-    """What was there during a step, in bytes; `places` are addresses of memory that a group's members map."""
+    """Memory during a step, in bytes; `places` are addresses of memory that a group's members map."""
 
     peak: int = 0
     gradients: int = 0

@@ -96,7 +96,7 @@ def activation_bytes(
     known = {memory_id(param) for param in params}
     saved: dict[int, int] = {}
     recomputed: list[dict[int, int]] = []
-    """What each recomputed block saves when it is computed again."""
+    """The tensors that each recomputed block saves, by memory."""
 
     def saving_in(found: dict[int, int]) -> AbstractContextManager[object]:
         def pack(tensor: Tensor) -> Tensor:
@@ -190,7 +190,7 @@ class _LiveTensors(TorchDispatchMode):
     def __init__(self, kept: Iterable[Tensor]) -> None:
         super().__init__()
         self._there = {memory_id(tensor): -1 for tensor in kept}
-        """Numbers of the memories that are there, by identity; those that were there before have none."""
+        """Numbers of the memories in use, by identity; −1 for memories from before."""
         self._references: dict[int, weakref.ref[Any]] = {}
         self._changes: list[tuple[int, int]] = []
         """Number of a memory, and bytes that it adds; below zero when it is freed."""

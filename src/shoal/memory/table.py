@@ -75,7 +75,7 @@ def _formula(worker: WorkerMemory) -> str:
 
 
 def _notes(worker: WorkerMemory) -> list[str]:
-    """What the letters stand for, and what is outside of the total."""
+    """The meaning of the letters, and memory outside of the total."""
     sizes, formulas = worker.sizes, " ".join(each.formula for each in worker.components)
     names = {
         "Ψ": f"{sizes.num_params:,} parameters",

@@ -33,7 +33,7 @@ NEUTRAL = MemoryConfig()
 Parts = dict[str, int | None]
 """Bytes of each component; None: not known."""
 FREED = "freed memory"
-"""What the C library keeps of it: no tensor, so no component of the formulas."""
+"""Memory that the C library keeps: no tensor, so no component of the formulas."""
 
 
 @dataclass(frozen=True)
@@ -48,14 +48,14 @@ class Setting:
 
 @dataclass(frozen=True)
 class Technique:
-    """What takes which memory away, at what price."""
+    """A way to need less memory."""
 
     settings: Callable[[RunConfig], Iterator[Setting]]
-    """The settings to try, those that save least first."""
+    """The settings to try; the smallest savings first."""
     takes_away: str
     """The component that becomes smaller."""
     formula: str
-    """What is left of it."""
+    """The formula of the memory that is left of the component."""
     is_exact: bool | Callable[[RunConfig], bool] = True
     """Whether training computes the same, rounding of sums in another order aside."""
 

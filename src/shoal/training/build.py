@@ -254,7 +254,7 @@ def torch_settings(config: RunConfig) -> Generator[torch.device]:
 
 
 def remedies_of(config: RunConfig) -> Remedies:
-    """What a hint may offer: only settings that the run would accept, and does not have already."""
+    """The settings that a hint may offer: the run would accept them, and does not have them already."""
     train = config.train
     return Remedies(
         clips=train.clip_norm is None and _accepts(config, train=replace(train, clip_norm=1.0)),

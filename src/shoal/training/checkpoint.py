@@ -91,7 +91,7 @@ class Checkpoint:
     """The places of divided tensors in their wholes, by file and name."""
 
     passed_over: tuple[str, ...] = ()
-    """What is wrong with newer checkpoints, which are not used."""
+    """Faults of newer checkpoints, which are not used."""
 
     @property
     def fallback(self) -> str:

@@ -95,7 +95,7 @@ def train_by_turns(run: Run, first: Progress, division: Division) -> Progress:
 
 
 def step(run: Run, at: Progress, mine: Tensor, count: int) -> tuple[StepResult, float]:
-    """Update the model with the next `count` samples, of which `mine` are this worker's; its learning rate, too."""
+    """Update the model with the next `count` samples, `mine` on this worker; return the result and the step's rate."""
     run.log.begin(at.step)
     run.training_clock.step = at.step
     for hook in run.step_hooks:

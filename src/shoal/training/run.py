@@ -33,7 +33,7 @@ class Run:
     """Made by `build` from the settings; `worker` adds the folder and everything that is written to it."""
 
     config: RunConfig
-    """The settings, with those that were found while building, such as where a pipeline is cut."""
+    """The settings, completed while building, for example with the cuts of a pipeline."""
     device: torch.device
     data: DataSet
     model: nn.Module
@@ -86,7 +86,7 @@ class Run:
     validation: Metrics | None = None
     """Of the last epoch that was validated."""
     unusable_checkpoints: tuple[str, ...] = ()
-    """Newer checkpoints than the one that the run resumed from."""
+    """Faults of checkpoints newer than the checkpoint from which the run resumed."""
 
     @property
     def stopped_by(self) -> int:

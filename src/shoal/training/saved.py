@@ -113,7 +113,7 @@ def _widths(text: str | None, source: Path) -> Widths:
 
 
 def config_for(saved: Saved, changes: Tree) -> RunConfig:
-    """The settings of saved weights: those of their run, with the user's changes."""
+    """The settings of the weights' run, with the user's changes."""
     if not saved.settings and "model" not in changes:
         raise ConfigError(f"{saved.source} does not record its model", "Pass it, for example --model lenet.")
     # When to stop has no effect on saved weights, and may not fit other data.

@@ -195,7 +195,7 @@ def _write_network(run: Run) -> None:
 
 
 def _sent(run: Run) -> list[int]:
-    """What a worker sent in all steps, and what of it did not travel: means over the workers. A collective."""
+    """Bytes sent in all steps, and bytes that did not travel: means over the workers. A collective."""
     numbers, group = torch.tensor([run.log.sent_bytes, run.log.mapped_bytes]), run.group.untraced
     group.all_reduce(numbers).wait()
     workers = group.size - run.config.num_servers

@@ -30,7 +30,7 @@ def die_with_parent(parent: int) -> None:
 
 
 def name_process(name: str) -> None:
-    """What `ps` and `top` show; at most 15 characters. Only on Linux."""
+    """Set the name that `ps` and `top` show; at most 15 characters. Only on Linux."""
     _prctl(_PR_SET_NAME, name.encode())
 
 

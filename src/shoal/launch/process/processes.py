@@ -34,7 +34,7 @@ Task = TypeVar("Task")
 
 @dataclass(frozen=True)
 class ProcessTask:
-    """What every worker process is to do."""
+    """The task of every worker process."""
 
     settings: dict[str, Any]
     """`kind`, and what that kind of task needs (`worker_tasks.TASKS`): data that JSON can hold."""
@@ -96,7 +96,7 @@ class ProcessPlace:
     environment: Mapping[str, str]
     """Without the worker's place."""
     template: Template | None
-    """What the worker is a copy of; None: it is a new interpreter."""
+    """The template that the worker is a copy of; None: it is a new interpreter."""
 
     def start(self, task: ProcessTask, rank: int, size: int) -> "ProcessHandle":
         """Start the process.

@@ -45,7 +45,7 @@ class PeakMemory:
             self._idle = fields["RssAnon"] + _shared()
 
     def restart(self) -> None:
-        """Forget peaks so far, such as those of building a model: what is there now still counts."""
+        """Forget peaks so far, for example while a model was built; memory that is still in use counts."""
         if self._device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self._device)
         else:

@@ -57,7 +57,7 @@ class PrunedOnce(NamedTuple):
     after: Metrics
     size_after: Size
     fixed: list[str]
-    """What cannot shrink, and why; for structured pruning."""
+    """Parts that cannot shrink, and why; for structured pruning."""
 
 
 def pruning_config(saved: Saved, path: Path, prune: dict[str, Any], epochs: int, changes: Tree) -> RunConfig:
@@ -90,7 +90,7 @@ def pruning_config(saved: Saved, path: Path, prune: dict[str, Any], epochs: int,
 
 
 def prune_once(config: RunConfig) -> PrunedOnce:
-    """What the run of `pruning_config` does before its first step, and the accuracy before and after that."""
+    """Prune as the run of `pruning_config` does before its first step; measure before and after."""
     with torch_settings(config) as device:
         dataset = load(config.data).to(device)
         sample = few_inputs(dataset).cpu()

@@ -25,7 +25,7 @@ from shoal.training.saved import exists, open_saved, weights_of, widths_of
 
 @dataclass(frozen=True)
 class StartingPoint:
-    """What was done to the model before the first step."""
+    """How the model was changed before the first step."""
 
     widths: Widths = field(default_factory=Widths)
     """Of a network that has shrunk; empty otherwise."""
@@ -36,7 +36,7 @@ class StartingPoint:
 def prepare(
     model: nn.Module, config: RunConfig, sample: Tensor, resumed: RunFolder | None = None
 ) -> StartingPoint:
-    """Change a model that was built from the seed into the one that the run starts with, in place.
+    """Change a model that was built from the seed into the model of the first step, in place.
 
     Phase 1, weights: from `--start`. Phase 2, `--prune channels`: remove channels. A resumed run only takes its
     widths; its weights are in its checkpoint.

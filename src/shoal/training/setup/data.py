@@ -67,7 +67,7 @@ def divisions(config: RunConfig, data: DataSet, size: int) -> Callable[[Progress
         )
 
     if config.train.reduction == "invariant":
-        # The samples of a step depend on nothing else, so neither do those of a resumed epoch.
+        # A step's samples depend on (seed, epoch, consumed) alone, so a resumed epoch gets the same ones.
         leaves = ByLeaves(len(data.train), config.seed, size, config.train.micro_batch)
         return lambda progress: leaves
     own = among(size)
