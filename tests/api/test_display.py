@@ -6,7 +6,7 @@ import pytest
 
 from shoal.api.display import epoch_line, extent, headline, server_rows
 from shoal.config.read import read
-from shoal.training.evaluation.evaluate import Metrics
+from shoal.training.evaluation import Metrics
 from shoal.training.progress import Progress
 
 

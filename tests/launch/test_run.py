@@ -9,7 +9,7 @@ from shoal.comm.join import WorkerAddress
 from shoal.comm.rendezvous.store import listen
 from shoal.config.read import read
 from shoal.errors import JoinError
-from shoal.launch.facts import facts_of
+from shoal.launch.one_worker import facts_of
 from shoal.launch.run import launch_run
 from shoal.training.observer import Silent
 

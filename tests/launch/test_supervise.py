@@ -6,8 +6,7 @@ import os
 import pytest
 
 from shoal.errors import WorkerError
-from shoal.launch.handle import WorkerHandle
-from shoal.launch.start import start
+from shoal.launch.start import WorkerHandle, start
 from shoal.launch.supervise import Listener, Policy, supervise
 
 

@@ -2,7 +2,7 @@
 
 from shoal.config.read import read
 from shoal.data.load import load
-from shoal.memory.sized_model import without_memory
+from shoal.memory.sized_pass import without_memory
 from shoal.memory.sizes import samples_per_step, sizes_of, small_run
 
 

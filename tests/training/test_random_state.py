@@ -87,7 +87,7 @@ def test_threads_swap_nothing_once_the_model_draws_nothing():
     """A draw from another generator, such as that of the samples' order, is no draw of the model."""
     with RandomState(3, 0, shared_by_threads=True) as random:
         torch.randperm(4, generator=torch.Generator())
-        random.after_step()
+        random.after_step(0, 1)
         state = torch.get_rng_state()
         torch.rand(4)
         assert not torch.equal(torch.get_rng_state(), state), "torch's own generator is used again"
@@ -95,11 +95,11 @@ def test_threads_swap_nothing_once_the_model_draws_nothing():
 
 def test_a_model_that_draws_later_is_noticed_and_threads_swap_again():
     with RandomState(3, 0, shared_by_threads=True) as random:
-        random.after_step()
-        random.after_step()
+        random.after_step(0, 1)
+        random.after_step(0, 1)
         torch.rand(4)
         with pytest.warns(UserWarning, match="drew its first random numbers after the first step"):
-            random.after_step()
+            random.after_step(0, 1)
         torch.manual_seed(8)
         drawn = torch.rand(4)
     torch.manual_seed(3)
@@ -115,7 +115,7 @@ def test_a_worker_that_draws_nothing_is_not_disturbed_by_one_that_draws(recwarn)
                 if group.rank:
                     torch.rand(4)
                 group.barrier().wait()
-                random.after_step()
+                random.after_step(0, 1)
 
     before = torch.get_rng_state()
     run_threads(2, work)

@@ -10,7 +10,7 @@ from shoal.cli.main import main
 from shoal.comm.threads.group import run_threads
 from shoal.config.read import read
 from shoal.errors import WorkerError
-from shoal.launch.signals import SignalRelay
+from shoal.launch.supervise import SignalRelay
 from shoal.training import worker
 from shoal.training.observer import Silent
 from shoal.training.stop import Series, StopRequest
@@ -48,7 +48,7 @@ def test_a_rank_that_serves_ends_with_the_signal_of_the_workers(tmp_path):
 
     def work(group):
         stop = StopRequest()
-        stop.signal = signal.SIGTERM if group.rank == 1 else None
+        stop.signal = signal.SIGTERM if group.rank == 1 else 0
         return worker.work(config, torch.device("cpu"), stop, Silent(), group)
 
     assert [result.stopped_by for result in run_threads(3, work)] == [signal.SIGTERM] * 3

@@ -13,7 +13,7 @@ from shoal.config.sections.values import Custom
 from shoal.errors import CallbackError, ConfigError
 from shoal.events.folder import RunFolder
 from shoal.files import make_folder, open_new, temporary_beside
-from shoal.training.evaluation.evaluate import Metrics
+from shoal.training.evaluation import Metrics
 from shoal.training.observer import Observer
 from shoal.training.progress import Progress
 from shoal.training.result import Result

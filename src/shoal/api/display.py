@@ -17,7 +17,7 @@ from shoal.events.folder import RunFolder
 from shoal.printable import printable, unless_hung_up
 from shoal.report.plain_tables import aligned
 from shoal.report.staleness import staleness_of
-from shoal.training.evaluation.evaluate import Metrics
+from shoal.training.evaluation import Metrics
 from shoal.training.progress import Progress
 from shoal.training.result import Result
 

@@ -17,7 +17,7 @@ from shoal.events.folder import RunFolder
 from shoal.launch.run import check_run, launch_run
 from shoal.memory.budget import budgeted
 from shoal.training.build import build_measures, build_model, torch_settings
-from shoal.training.evaluation.best import BestEpoch
+from shoal.training.evaluation import BestEpoch
 from shoal.training.progress import total_steps
 from shoal.training.result import Result
 

@@ -43,8 +43,7 @@ def run(given: Given[MemoryFlags]) -> int:
     """
     from shoal.config.read import read
     from shoal.memory.measure import by_formula, measure
-    from shoal.memory.table import as_json, as_table, fullest
-    from shoal.memory.technique_table import as_text
+    from shoal.memory.table import as_json, as_table, fullest, techniques_as_text
     from shoal.training.stop import Series
 
     flags = given.flags
@@ -60,12 +59,12 @@ def run(given: Given[MemoryFlags]) -> int:
     if flags.json:
         text.show(as_json(config, workers, is_measured, rows))
     elif rows:
-        text.show("\n" + as_text(config, rows))
+        text.show("\n" + techniques_as_text(config, rows))
     return 0
 
 
 def _techniques(config: "RunConfig", is_measured: bool) -> list[dict[str, object]]:
-    from shoal.memory.technique_table import technique_rows
+    from shoal.memory.techniques import technique_rows
 
     try:
         return technique_rows(config, is_measured)

@@ -14,7 +14,7 @@ from shoal.config.sections.values import Count, Fraction
 from shoal.errors import ConfigError
 
 if TYPE_CHECKING:
-    from shoal.training.evaluation.evaluate import Metrics
+    from shoal.training.evaluation import Metrics
     from shoal.training.prune.one_shot import PrunedOnce, Size
     from shoal.training.result import Result
 
@@ -113,7 +113,7 @@ def _record(once: "PrunedOnce", result: "Result") -> dict[str, Any]:
 
 
 def _table(once: "PrunedOnce", result: "Result", trained: str) -> list[str]:
-    from shoal.training.evaluation.evaluate import Metrics
+    from shoal.training.evaluation import Metrics
 
     rows = [("", "test accuracy", "test loss", "values", "bytes")]
     rows.append(_row("before", once.before, once.size_before))

@@ -44,7 +44,7 @@ from shoal.launch.run import launch_run
 from shoal.launch.training import by_processes
 from shoal.training.observer import Observer
 from shoal.training.result import Result
-from shoal.training.setup.check_division import check_division
+from shoal.training.setup.build_layout import check_division
 from shoal.training.stop import interrupted_by
 
 KEYS = ("recipe", "flags", "variants")

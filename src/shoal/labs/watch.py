@@ -8,7 +8,7 @@ from typing import Protocol, TextIO
 from shoal.config.schema import RunConfig
 from shoal.events.folder import RunFolder
 from shoal.printable import printable
-from shoal.training.evaluation.evaluate import Metrics
+from shoal.training.evaluation import Metrics
 from shoal.training.observer import Observer, Silent
 from shoal.training.progress import Progress
 

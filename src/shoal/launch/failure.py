@@ -17,7 +17,7 @@ OUTPUT_LINES = 12
 
 @dataclass(frozen=True)
 class Failure:
-    """What a worker reports of its own failure."""
+    """A worker's report of its own failure."""
 
     name: str
     """The type of the exception."""
@@ -104,7 +104,6 @@ def _joined(lines: Sequence[str]) -> str:
 
 
 def _exit_code(error: BaseException) -> int:
-    """The exit code of a process that this exception ends."""
     if isinstance(error, ShoalError):
         return error.exit_code
     if isinstance(error, KeyboardInterrupt):

@@ -1,18 +1,43 @@
 """This process or thread as one worker of a group: joined at the start, left at the end, whatever the end."""
 
+import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TypeVar
 
+import torch
+
+from shoal import __version__
 from shoal.comm.group import Group
 from shoal.comm.join import WorkerAddress, join
 from shoal.comm.liveness.limits import BUSY_S, TRAIN_LIMIT_S, limit_of
+from shoal.config.may_differ import DECIDES_BITS, may_differ
 from shoal.config.schema import RunConfig
+from shoal.config.write import flat, literal
 from shoal.events.folder import RunFolder
-from shoal.launch.facts import facts_of
 from shoal.training.setup.device import group_kind, take_device
 
 AnyGroup = TypeVar("AnyGroup", bound=Group)
+
+
+def facts_of(config: RunConfig, resumed: RunFolder | None = None) -> dict[str, str]:
+    """Facts that must be the same on every worker before they start: versions, and settings that affect the result.
+
+    The first fact that differs between two workers is shown from both sides.
+    """
+    must_agree = DECIDES_BITS if config.train.reduction == "invariant" else ()
+    settings = {
+        path: literal(value)
+        for path, value in flat(config).items()
+        if value is not None and (path in must_agree or not may_differ(path, "workers"))
+    }
+    return {
+        "shoal": __version__,
+        "torch": torch.__version__.split("+")[0],
+        "python": ".".join(map(str, sys.version_info[:2])),
+        "--resume": "given" if resumed else "not given",
+        **settings,
+    }
 
 
 @contextmanager

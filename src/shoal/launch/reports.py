@@ -1,4 +1,4 @@
-"""What a worker process reports to its launcher: lines of JSON in a pipe."""
+"""The reports of a worker process to its launcher: lines of JSON in a pipe."""
 
 import contextlib
 import json
@@ -13,7 +13,7 @@ from typing import Any
 from shoal.config.schema import RunConfig
 from shoal.events.folder import RunFolder
 from shoal.launch.failure import Failure
-from shoal.training.evaluation.evaluate import Metrics
+from shoal.training.evaluation import Metrics
 from shoal.training.observer import Observer
 from shoal.training.progress import Progress
 from shoal.training.result import Result

@@ -19,7 +19,7 @@ from shoal.strategies.server.settings import ServerConfig
 from shoal.training import worker
 from shoal.training.observer import Observer, Silent
 from shoal.training.result import Result
-from shoal.training.setup.check_division import check_division
+from shoal.training.setup.build_layout import check_division
 
 LAUNCHERS: dict[str, Callable[[RunConfig, Observer, RunFolder | None, Sequence[RunConfig]], Result]] = {
     "processes": training.by_processes,

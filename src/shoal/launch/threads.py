@@ -12,9 +12,8 @@ import torch
 from shoal.comm.assigned_group import Assignment, assigned
 from shoal.comm.threads.group import ThreadGroup
 from shoal.launch.failure import failure_of
-from shoal.launch.handle import WorkerHandle
 from shoal.launch.one_worker import closing_group
-from shoal.launch.start import start
+from shoal.launch.start import WorkerHandle, start
 from shoal.launch.supervise import Policy, supervise
 
 END_S = 1.0

@@ -22,11 +22,11 @@ from shoal.files import open_to_append
 from shoal.launch import threads
 from shoal.launch.cores import threads_per_worker
 from shoal.launch.failure import unreported_end
-from shoal.launch.handle import WorkerHandle
 from shoal.launch.one_worker import training_limit_of
 from shoal.launch.process import forks, processes
 from shoal.launch.process.worker_tasks import TASKS
 from shoal.launch.reports import Report, Reporter, replay
+from shoal.launch.start import WorkerHandle
 from shoal.launch.supervise import Listener, Policy
 from shoal.strategies.exchange.choice import CodecNotice
 from shoal.strategies.server.settings import ServerConfig
@@ -136,7 +136,6 @@ def _supervised(
     resumed: RunFolder | None,
     run: Callable[[Listener, Policy], None],
 ) -> Result:
-    """Run the workers, and return rank 0's result."""
     listener = _TrainingListener(config, observer, resumed)
     limit_s = training_limit_of(config)
     try:

@@ -28,7 +28,6 @@ from shoal.errors import ConfigError
 from shoal.launch import programs
 from shoal.launch.one_worker import joined_group
 from shoal.memory import process
-from shoal.memory.activations import activation_bytes
 from shoal.memory.exchange_state import counted_state, exchange_state
 from shoal.memory.formulas import (
     ACTIVATIONS,
@@ -45,10 +44,9 @@ from shoal.memory.formulas import (
     components,
     total,
 )
-from shoal.memory.pass_peak import pass_peak
-from shoal.memory.sized_model import sized_model, without_memory
+from shoal.memory.process import MemoryWatch, StepMemory
+from shoal.memory.sized_pass import activation_bytes, pass_peak, sized_model, without_memory
 from shoal.memory.sizes import accumulates, may_use_gpu, samples_per_step, sizes_of, small_run
-from shoal.memory.watch import MemoryWatch, StepMemory
 from shoal.strategies.settings import DpConfig
 from shoal.strategies.strategy import Share
 from shoal.strategies.zero.settings import ZeroConfig
@@ -73,7 +71,7 @@ class WorkerMemory:
     total: int
     """Growth from the idle worker to the peak of a step: what is in use."""
     kept: int
-    """What the C library keeps beyond that, although it was freed."""
+    """Freed memory that the C library keeps beyond that."""
 
     @property
     def formula(self) -> int:
@@ -118,11 +116,7 @@ def _check_can_measure(config: RunConfig) -> None:
     """Refuse what cannot be measured, or has no place in the memory of this machine."""
     check_formula(config)
     workers = config.launch.workers
-    if config.launch.launcher == "threads" and workers > 1:
-        raise ConfigError(
-            "thread workers share one process, whose memory cannot be divided among them",
-            "Use --launcher processes.",
-        )
+    process.refuse_threads(config)
     check_resources(config, workers)
     check_world(config, workers, LOOPBACK)
     if not may_use_gpu(config):

@@ -32,7 +32,7 @@ from shoal.strategies.replicas.step_in_backward import bucket_bytes
 from shoal.strategies.zero.settings import ZeroConfig
 from shoal.strategies.zero.units import cut
 from shoal.strategies.zero.zero import unit_of
-from shoal.training.memory.storage import storage_of
+from shoal.training.memory.prepare import storage_of
 
 
 def small_run(config: RunConfig) -> RunConfig:

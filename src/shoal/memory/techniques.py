@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+import torch
+
 from shoal.config.schema import RunConfig
 from shoal.config.sections.memory import MemoryConfig
 from shoal.config.sections.model import Resnet18Config
@@ -18,15 +20,20 @@ from shoal.config.sections.values import Custom
 from shoal.data.load import load
 from shoal.errors import ConfigError
 from shoal.memory.formulas import ACTIVATIONS, GRADIENTS, PARAMETERS, STATE
-from shoal.memory.sized_model import without_memory
+from shoal.memory.measure import by_formula
+from shoal.memory.sized_pass import without_memory
 from shoal.memory.sizes import may_use_gpu, small_run
-from shoal.training.memory.blocks import blocks_of
+from shoal.memory.trial import Trial, try_each
+from shoal.strategies.buckets.plan import MIB
+from shoal.training.memory.checkpointing import blocks_of
 
 Change = Callable[[RunConfig], RunConfig]
 """Sets a technique; raises a ConfigError where it is not supported."""
 NEUTRAL = MemoryConfig()
+Parts = dict[str, int | None]
+"""Bytes of each component; None: not known."""
 FREED = "freed memory"
-"""What the C library keeps of it: no tensor, so no component of the formulas."""
+"""Memory that the C library keeps: no tensor, so no component of the formulas."""
 
 
 @dataclass(frozen=True)
@@ -41,14 +48,14 @@ class Setting:
 
 @dataclass(frozen=True)
 class Technique:
-    """What takes which memory away, at what price."""
+    """A way to need less memory."""
 
     settings: Callable[[RunConfig], Iterator[Setting]]
-    """The settings to try, those that save least first."""
+    """The settings to try; the smallest savings first."""
     takes_away: str
     """The component that becomes smaller."""
     formula: str
-    """What is left of it."""
+    """The formula of the memory that is left of the component."""
     is_exact: bool | Callable[[RunConfig], bool] = True
     """Whether training computes the same, rounding of sums in another order aside."""
 
@@ -207,3 +214,101 @@ def _with(name: str, variant: MemoryVariant) -> Iterator[MemoryVariant]:
             variant.is_exact and technique.computes_the_same(variant.config),
             variant.usual_time + setting.usual_time - 1,
         )
+
+
+# The techniques of a run as rows: bytes by formula, bytes measured, and the time of a step.
+
+
+def technique_rows(config: RunConfig, is_measured: bool = True) -> list[dict[str, object]]:
+    """The run as it is, then with each technique: bytes by formula and measured, and the time of a step."""
+    variants = [MemoryVariant(config), *single_variants(config)]
+    plain = try_each([config])[0] if is_measured else None
+    plain_parts = formula_parts(config)
+    rows: list[dict[str, object]] = []
+    for variant in variants:
+        name = variant.techniques[0] if variant.techniques else "plain"
+        technique = TECHNIQUES.get(name)
+        parts = formula_parts(variant.config) if variant.flags else plain_parts
+        row: dict[str, object] = {
+            "technique": name,
+            "flags": variant.flags,
+            "takes_away": technique.takes_away if technique else "",
+            "leaves": technique.formula if technique else "",
+            "is_exact": variant.is_exact,
+            "formula_bytes": _sum(parts),
+            "changes": _changes(plain_parts, parts),
+            # Products in bfloat16 need memory beside the tensors.
+            "formula_is_bound": variant.config.precision == "bf16",
+        }
+        if plain is not None:
+            try:
+                row |= _measured(variant, plain)
+            except ConfigError as error:
+                if not variant.flags:
+                    raise  # the run itself is refused
+                row["refused"] = error.message
+        rows.append(row)
+    return rows
+
+
+def _measured(variant: MemoryVariant, plain: Trial) -> dict[str, object]:
+    """Bytes in use, bytes at the peak, and the time of a step compared with the run as it is."""
+    trial = try_each([variant.config])[0] if variant.flags else plain
+    is_known = not (trial.was_delayed or plain.was_delayed)
+    return {
+        "in_use_bytes": _in_use(variant.config, trial),
+        "measured_bytes": trial.peak,
+        "time": round(trial.seconds / plain.seconds, 3) if is_known else None,
+    }
+
+
+def _in_use(config: RunConfig, trial: Trial) -> int:
+    """Bytes in use at the peak; on a GPU torch's allocator counts nothing else."""
+    if not keeps_freed_memory(config):
+        return trial.peak
+    return try_each([returning_freed(config)], longest_s=0.0)[0].peak
+
+
+def returning_freed(config: RunConfig) -> RunConfig:
+    """The same run with a C library that keeps no freed memory: its peak is what is in use."""
+    return replace(config, memory=replace(config.memory, return_freed=True))
+
+
+def _sum(parts: Parts | None) -> int | None:
+    known = [each for each in (parts or {}).values() if each is not None]
+    return sum(known) if parts and len(known) == len(parts) else None
+
+
+def _changes(plain: Parts | None, parts: Parts | None) -> dict[str, int]:
+    """Bytes by which each part of the formula grows (or shrinks: below zero); empty if a part is not known."""
+    if plain is None or parts is None or _sum(plain) is None or _sum(parts) is None:
+        return {}
+    names = dict.fromkeys((*plain, *parts))
+    changes = {name: (parts.get(name) or 0) - (plain.get(name) or 0) for name in names}
+    return {name: change for name, change in changes.items() if change}
+
+
+def formula_parts(config: RunConfig) -> Parts | None:
+    """Bytes of each component of a worker by formula: 0 where it is elsewhere, None where they are not known."""
+    try:
+        found = by_formula(config, samples_at_once(config)).components
+    except ConfigError:
+        return None
+    parts: Parts = {}
+    for each in found:
+        mine, before = each.num_bytes if each.counts else 0, parts.get(each.name, 0)
+        parts[each.name] = None if mine is None or before is None else before + mine
+    return parts
+
+
+def bf16_bytes() -> int:
+    """The most that products in bfloat16 were seen to need beside the tensors: oneDNN's AMX kernels need buffers."""
+    has_amx = torch.cpu._is_amx_tile_supported()  # pyright: ignore[reportPrivateUsage]
+    return (12 if has_amx else 4) * MIB
+
+
+def samples_at_once(config: RunConfig) -> int:
+    """Samples of a worker that go through the model at once."""
+    batch = config.train.batch_size
+    share = -(-batch // config.axes.get("data", 1)) if isinstance(batch, int) else config.train.micro_batch
+    return min(share, config.train.micro_batch)

@@ -34,6 +34,7 @@ from shoal.errors import ConfigError, WorkerError
 from shoal.events.clocks import BUSY, RunDelay
 from shoal.launch import programs
 from shoal.launch.one_worker import joined_group
+from shoal.memory.process import refuse_threads
 from shoal.strategies.strategy import Share
 from shoal.training.build import build, torch_settings
 from shoal.training.memory.peak import PeakMemory, warm_up
@@ -69,11 +70,7 @@ class TimedStep(NamedTuple):
 
 def check_can_try(config: RunConfig) -> None:
     """Refuse a run whose steps cannot be tried."""
-    if config.launch.launcher == "threads" and config.launch.workers > 1:
-        raise ConfigError(
-            "thread workers share one process, whose memory cannot be divided among them",
-            "Use --launcher processes.",
-        )
+    refuse_threads(config)
     if not isinstance(config.train.batch_size, int):
         raise ConfigError(
             "a batch of the whole training set cannot be tried: its size is not known before the data is loaded",

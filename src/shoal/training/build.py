@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from shoal.comm.traced import Traced
 from shoal.comm.tree_sums import tree_summed
 from shoal.config.checks import check_resources
 from shoal.config.schema import RunConfig
-from shoal.config.sections.exchange import check_real, compressions
+from shoal.config.sections.exchange import RobustConfig, check_real, compressions
 from shoal.config.sections.prune import WeightPruneConfig
 from shoal.config.sections.values import Custom
 from shoal.data.dataset import DataSet
@@ -30,7 +31,7 @@ from shoal.strategies.dp import Dp
 from shoal.strategies.exchange.build import build_exchange
 from shoal.strategies.exchange.exchange import Exchange
 from shoal.strategies.exchange.kept import KeptOnly
-from shoal.strategies.guard import Guard, exact_total
+from shoal.strategies.guard import Guard, Remedies, exact_total
 from shoal.strategies.layout.layout import Layout
 from shoal.strategies.leaf_sums import total_of_rows
 from shoal.strategies.local.local import LocalSync
@@ -46,17 +47,15 @@ from shoal.strategies.strategy import Strategy, TrainingClock
 from shoal.strategies.update import Update
 from shoal.strategies.zero.zero import Zero
 from shoal.training.clock import clock_of
-from shoal.training.evaluation.best import BestEpoch
-from shoal.training.memory.storage import storage_of, store_parameters
+from shoal.training.evaluation import BestEpoch
+from shoal.training.memory.prepare import storage_of, store_parameters
 from shoal.training.progress import total_steps
-from shoal.training.prune.starting import prepare
+from shoal.training.prune.pruning import prepare
 from shoal.training.run import Run
 from shoal.training.setup.build_layout import build_layout, check_stages, with_cut
+from shoal.training.setup.data import check_same_data, divisions
 from shoal.training.setup.device import take_device
-from shoal.training.setup.divide import divisions
-from shoal.training.setup.remedies import remedies_of
-from shoal.training.setup.same_data import check_same_data
-from shoal.training.setup.schedule import factor
+from shoal.training.setup.schedule import learning_rates
 from shoal.training.weights import check_savable
 
 SYNCS: dict[str, Callable[[SyncParts, Any], Strategy]] = {
@@ -118,7 +117,6 @@ def build(
     world = group if config.num_servers else None
     parts = _sync_parts(config, layout, data_axis, exchange, masks, world, training_clock)
     strategy = _build_sync(config, parts)
-    multiplier, base_lr = factor(config.schedule, steps), parts.update.base_lr
     return Run(
         config=config,
         device=device,
@@ -133,7 +131,7 @@ def build(
         total_steps=steps,
         training_clock=training_clock,
         division=divisions(config, dataset, strategy.data_size),
-        lr=lambda step: base_lr * multiplier(step),
+        lr=learning_rates(config.schedule, parts.update.base_lr, steps),
         exchange=exchange,
         widths=starting_point.widths,
         rewound=starting_point.rewound,
@@ -167,7 +165,6 @@ def _sync_parts(
     world: Group | None,
     training_clock: TrainingClock,
 ) -> SyncParts:
-    """What every sync is built from: update and guard are made here."""
     train, in_backward = config.train, config.memory.step_in_backward
     update = Update(
         layout,
@@ -253,3 +250,21 @@ def torch_settings(config: RunConfig) -> Generator[torch.device]:
     finally:
         torch.backends.cuda.matmul.allow_tf32 = in_tf32
         torch.set_num_threads(threads)
+
+
+def remedies_of(config: RunConfig) -> Remedies:
+    """The settings that a hint may offer: the run would accept them, and does not have them already."""
+    train = config.train
+    return Remedies(
+        clips=train.clip_norm is None and _accepts(config, train=replace(train, clip_norm=1.0)),
+        skips=_accepts(config, train=replace(train, on_nonfinite="skip")),
+        exchanges=_accepts(config, exchange=RobustConfig()),
+    )
+
+
+def _accepts(config: RunConfig, **changes: Any) -> bool:
+    try:
+        replace(config, **changes)
+    except ConfigError:
+        return False
+    return True

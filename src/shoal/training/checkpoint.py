@@ -91,7 +91,7 @@ class Checkpoint:
     """The places of divided tensors in their wholes, by file and name."""
 
     passed_over: tuple[str, ...] = ()
-    """What is wrong with newer checkpoints, which are not used."""
+    """Faults of newer checkpoints, which are not used."""
 
     @property
     def fallback(self) -> str:
@@ -276,7 +276,7 @@ def _by_age(folder: Path) -> list[Path]:
 
 
 def _write_tensors(folder: Path, rank: int, pieces: Sequence[Piece]) -> dict[str, Any]:
-    """Write one worker's file; its entry in the manifest."""
+    """Write one worker's file; return its entry in the manifest."""
     path = folder / tensors_of(rank)
     # One tensor after the other, so that nothing of the state's size is allocated to save it.
     with open_new(path) as file:

@@ -4,7 +4,7 @@ Pruning, a limit of memory, balance, seeds of leaves, events and checkpoints are
 the list of a run; a new one is a class with the moments that it needs, and a line there.
 """
 
-from shoal.training.evaluation.evaluate import Metrics
+from shoal.training.evaluation import Metrics
 from shoal.training.progress import Progress
 
 

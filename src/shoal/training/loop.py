@@ -25,10 +25,9 @@ from torch import Tensor
 from shoal.data.dataset import Batch
 from shoal.data.division import Division
 from shoal.strategies.strategy import Pause, Serving, Share, StepResult, Turn, agreed_loss
-from shoal.training.evaluation.evaluate import evaluate
+from shoal.training.evaluation import evaluate
 from shoal.training.progress import Progress
 from shoal.training.run import Run
-from shoal.training.small_batches import explain_batch_norm
 
 
 def train(run: Run, progress: Progress) -> Progress:
@@ -95,20 +94,19 @@ def train_by_turns(run: Run, first: Progress, division: Division) -> Progress:
 
 
 def step(run: Run, at: Progress, mine: Tensor, count: int) -> tuple[StepResult, float]:
-    """Update the model with the next `count` samples, of which `mine` are this worker's; its learning rate, too."""
+    """Update the model with the next `count` samples, `mine` on this worker; return the result and the step's rate."""
     run.log.begin(at.step)
     run.training_clock.step = at.step
-    for hook in run.hooks:
+    for hook in run.step_hooks:
         hook.before_step(at, count)
-    share = Share(parts_of(run, mine, at.epoch), count, len(mine), run.stop_signal(), run.before_part)
+    share = Share(parts_of(run, mine, at.epoch), count, len(mine), run.stop.signal, run.before_part)
     lr = run.lr(at.step)
     try:
         result = run.strategy.step(share, lr)
     except ValueError as error:
-        explain_batch_norm(error, run, share, at.step)
+        run.explain_batch_norm(error, share, at.step)
         raise
-    run.random.after_step(had_samples=len(mine) > 0)
-    for hook in run.hooks:
+    for hook in run.step_hooks:
         hook.after_step(at.step, len(mine))
     return result, lr
 
@@ -136,7 +134,7 @@ def serve(run: Run, progress: Progress) -> Progress:
         run.log.discard()
 
     while True:
-        pause = run.strategy.serve(Serving(run.stop_signal, stepped, record))
+        pause = run.strategy.serve(Serving(lambda: run.stop.signal, stepped, record))
         progress = Progress(**pause.progress)
         run.log.stop_signal = run.log.stop_signal or pause.stop_signal
         for hook in run.hooks:

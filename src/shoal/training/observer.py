@@ -4,7 +4,7 @@ from typing import Protocol
 
 from shoal.config.schema import RunConfig
 from shoal.events.folder import RunFolder
-from shoal.training.evaluation.evaluate import Metrics
+from shoal.training.evaluation import Metrics
 from shoal.training.progress import Progress
 
 
@@ -20,36 +20,21 @@ class Observer(Protocol):
         self, config: RunConfig, folder: RunFolder, progress: Progress, total_steps: int, device: str
     ) -> None:
         """Called before the first step, when everything is built."""
-        ...
 
     def stepped(self, progress: Progress, loss: float) -> None:
         """Called after every step; on a GPU, after every few steps."""
-        ...
 
     def validated(self, progress: Progress, metrics: Metrics | None) -> None:
         """Called after every epoch, with the metrics on the validation set, if there is one."""
-        ...
 
     def saved(self, progress: Progress) -> None:
         """Called after every checkpoint."""
-        ...
 
 
-class Silent:
+class Silent(Observer):
     """An observer that does nothing."""
 
-    wants_every_step = False
-
-    def started(
-        self, config: RunConfig, folder: RunFolder, progress: Progress, total_steps: int, device: str
-    ) -> None:
-        """Do nothing."""
-
-    def stepped(self, progress: Progress, loss: float) -> None:
-        """Do nothing."""
-
-    def validated(self, progress: Progress, metrics: Metrics | None) -> None:
-        """Do nothing."""
-
-    def saved(self, progress: Progress) -> None:
-        """Do nothing."""
+    @property
+    def wants_every_step(self) -> bool:
+        """No."""
+        return False

@@ -4,24 +4,29 @@ import threading
 import warnings
 from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import Any
+from functools import cache
+from typing import Any, final
 
 import torch
-from torch import Tensor
+from torch import Tensor, _ops
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from shoal.data.division import ByLeaves
 from shoal.data.seeds import generator_for, seed_for
 from shoal.strategies.pieces.piece import Piece
-from shoal.training.one_operator_object import make_operator_objects_once
+from shoal.training.hooks import Hook
+from shoal.training.progress import Progress
 
 DREW_LATE = (
     "the model drew its first random numbers after the first step, from the generator that thread workers share: "
     "this run cannot be repeated bit by bit. Use --launcher processes."
 )
 _ONE_AT_A_TIME = threading.Lock()
+_MAKING = threading.RLock()
+"""Held while an operator's object is made; its namespace may be made within."""
 
 
-class RandomState:
+class RandomState(Hook):
     """The state of torch's generators for one worker. Shoal does not draw from them; a model's dropout does.
 
     Rank 0 starts from the run's seed, as one machine does; every other rank from a seed derived from (seed, rank).
@@ -34,6 +39,7 @@ class RandomState:
 
     def __init__(self, seed: int, rank: int, shared_by_threads: bool, copy: int = 0) -> None:
         self._rank, self._copy = rank, copy
+        self.shared_by_threads = shared_by_threads
         self._stack = ExitStack()
         own_seed = seed_for("worker", seed, rank) if rank else seed
         state = torch.Generator().manual_seed(own_seed).get_state()
@@ -53,11 +59,11 @@ class RandomState:
     def __exit__(self, *error: object) -> None:
         self._stack.close()
 
-    def after_step(self, had_samples: bool = True) -> None:
+    def after_step(self, step: int, num_samples: int) -> None:
         """Stop swapping, if the model has drawn nothing for any sample; swap again, if it draws after all."""
         if self._swap is None or self._swap.has_drawn:
             return
-        if self._untouched is None and had_samples:
+        if self._untouched is None and num_samples:
             self._stack.close()
             self._untouched = _shared_state()
         elif self._untouched is not None and not torch.equal(_shared_state(), self._untouched):
@@ -138,3 +144,47 @@ def _has_own_generator(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool
     given: list[Any] = [each for each in (*args, *kwargs.values()) if isinstance(each, torch.Generator)]
     shared: Any = torch.default_generator
     return any(each._cdata != shared._cdata for each in given)
+
+
+@cache
+def make_operator_objects_once() -> None:
+    """From now on, a thread waits while another makes the Python object of an operator, and takes that one.
+
+    Within a dispatch mode torch looks an operator's object up in `torch.ops`, which makes it at the first request, and
+    keeps a pointer to it without a reference. Two threads can each make one: `torch.ops` keeps the second, the first is
+    freed, and the pointer to it crashes the process (seen with torch 2.13).
+    """
+
+    def guard(kind: Any) -> None:
+        make = kind.__getattr__
+
+        def take_or_make(self: Any, name: str) -> Any:
+            with _MAKING:
+                made = vars(self)
+                return made[name] if name in made else make(self, name)
+
+        kind.__getattr__ = take_or_make
+
+    for kind in (_ops._OpNamespace, _ops.OpOverloadPacket):  # pyright: ignore[reportPrivateUsage]
+        guard(kind)
+
+
+@final
+class LeafSeeds(Hook):
+    """Where workers divide the leaves of one tree, a leaf's random numbers follow from (seed, step, leaf).
+
+    Its dropout masks then do not depend on which worker computes it.
+    """
+
+    def __init__(self, random: RandomState, seed: int, division: ByLeaves, rank: int) -> None:
+        self._random, self._seed, self._division, self._rank = random, seed, division, rank
+        self._step = self._first = 0
+
+    def before_step(self, progress: Progress, num_samples: int) -> None:
+        """Find this worker's first leaf."""
+        self._step = progress.step
+        self._first = self._division.first_leaf(progress.consumed, num_samples, self._rank)
+
+    def before_part(self, part: int) -> None:
+        """Seed the next leaf."""
+        self._random.restart("leaf", self._seed, self._step, self._first + part)

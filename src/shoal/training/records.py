@@ -15,7 +15,7 @@ from shoal.events.clocks import ClockOffset
 from shoal.strategies.exchange.choice import Choice, CodecNotice
 from shoal.strategies.pieces.whole_tensors import WholeTensors
 from shoal.training import checkpoint
-from shoal.training.evaluation.evaluate import Metrics
+from shoal.training.evaluation import Metrics
 from shoal.training.hooks import Hook
 from shoal.training.progress import Progress
 from shoal.training.run import Run

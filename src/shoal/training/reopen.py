@@ -14,7 +14,7 @@ from shoal.data.load import load
 from shoal.errors import CheckpointError, ConfigError
 from shoal.strategies.step import evaluate_batch
 from shoal.training.build import build_measures, build_model, torch_settings
-from shoal.training.evaluation.evaluate import Metrics, evaluate
+from shoal.training.evaluation import Metrics, evaluate
 from shoal.training.saved import Saved, config_for, open_saved
 
 __all__ = ["Saved", "config_for", "evaluate_model", "evaluate_saved", "open_saved"]

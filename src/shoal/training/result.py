@@ -40,7 +40,7 @@ class Result:
     stopped_by: int | None
     """The signal that stopped the run, if one did."""
     test_metrics: Mapping[str, float] | None = None
-    """What `--metrics` names, by name, on the test set."""
+    """The metrics of `--metrics` on the test set, by name."""
     validation_metrics: Mapping[str, float] | None = None
     """The same on the validation set."""
     best: Mapping[str, Any] | None = None
@@ -48,13 +48,13 @@ class Result:
     stopped_early: bool = False
     """Whether `--stop.patience` ended the run before its last step."""
     unusable_checkpoints: Sequence[str] = ()
-    """What was wrong with checkpoints that were newer than the one this run resumed from."""
+    """Faults of checkpoints newer than the checkpoint from which this run resumed."""
     server: Mapping[str, Any] | None = None
     """Of a parameter server: mode, whether it gathers the pushes of a step, whether runs repeat, whether each update is
     one machine's (exact), servers; in this attempt, updates of a server, their staleness, pushes dropped, updates
     skipped because a number was not finite, workers lost and the updates made before."""
     codec: str | None = None
-    """What `--exchange compressed:auto` chose; the event `codec` of the run has the measurements."""
+    """The choice of `--exchange compressed:auto`; the event `codec` of the run has the measurements."""
     sparsity: float | None = None
     """With `--prune magnitude` or `movement`: the fraction of the prunable weights that are zero."""
     masks_sha256: str | None = None

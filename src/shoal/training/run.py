@@ -10,20 +10,21 @@ from shoal.comm.traced import Traced
 from shoal.config.schema import RunConfig
 from shoal.data.dataset import DataSet
 from shoal.data.division import Division
+from shoal.errors import ConfigError
 from shoal.events.file import EventFile
 from shoal.events.folder import RunFolder
 from shoal.events.spans import SpanRecorder
 from shoal.models.metrics import Measure
 from shoal.prune.masks import WeightMasks
 from shoal.strategies.exchange.exchange import Exchange
-from shoal.strategies.strategy import Strategy, TrainingClock
-from shoal.training.evaluation.best import BestEpoch
-from shoal.training.evaluation.evaluate import Metrics
+from shoal.strategies.strategy import Share, Strategy, TrainingClock
+from shoal.training.evaluation import BestEpoch, Metrics
 from shoal.training.hooks import Hook
 from shoal.training.observer import Observer
 from shoal.training.progress import Progress
 from shoal.training.random_state import RandomState
 from shoal.training.steplog import StepLog
+from shoal.training.stop import StopRequest
 
 
 @dataclass(kw_only=True)
@@ -31,7 +32,7 @@ class Run:
     """Made by `build` from the settings; `worker` adds the folder and everything that is written to it."""
 
     config: RunConfig
-    """The settings, with those that were found while building, such as where a pipeline is cut."""
+    """The settings, completed while building, for example with the cuts of a pipeline."""
     device: torch.device
     data: DataSet
     model: nn.Module
@@ -75,19 +76,21 @@ class Run:
     observer: Observer = field(init=False)
     random: RandomState = field(init=False)
     log: StepLog = field(init=False)
-    stop_signal: Callable[[], int] = lambda: 0
-    """The signal that this worker has received, 0 for none."""
+    stop: StopRequest = field(default_factory=StopRequest)
+    """The signal that this worker has received."""
     hooks: Sequence[Hook] = ()
     """Everything that the loop does not know by name."""
+    step_hooks: Sequence[Hook] = ()
+    """The hooks that act before or after a step, or before a part of one."""
     validation: Metrics | None = None
     """Of the last epoch that was validated."""
     unusable_checkpoints: tuple[str, ...] = ()
-    """Newer checkpoints than the one that the run resumed from."""
+    """Faults of checkpoints newer than the checkpoint from which the run resumed."""
 
     @property
     def stopped_by(self) -> int:
         """The signal for which all workers stop now, 0 for none. A single worker need not wait for a step's result."""
-        return self.log.stop_signal or (self.stop_signal() if self.group.size == 1 else 0)
+        return self.log.stop_signal or (self.stop.signal if self.group.size == 1 else 0)
 
     def is_done(self, progress: Progress) -> bool:
         """Whether the run has made all its steps, or has waited long enough for a better epoch."""
@@ -107,5 +110,30 @@ class Run:
 
     def before_part(self, part: int) -> None:
         """Part number `part` of this worker's share begins."""
-        for hook in self.hooks:
+        for hook in self.step_hooks:
             hook.before_part(part)
+
+    def explain_batch_norm(self, error: ValueError, share: Share, step: int) -> None:
+        """Raise an error with a remedy, if this is torch's error about too few samples for batch norm."""
+        if not str(error).startswith("Expected more than 1 value per channel when training"):
+            return
+        count, mine, total = share.num_samples_global, share.num_samples, len(self.data.train)
+        least = 2 * self.strategy.data_size
+        sizes = (size for size in range(least, total + 1) if not 0 < total % size < least)
+        nearest = min(sizes, key=lambda size: abs(size - self.batch_size), default=None)
+        if mine > 1:
+            hint = "Compute larger parts: fewer micro-batches, or a larger --micro-batch."
+        elif nearest is None:
+            hint = f"Use fewer workers: {total} samples are too few for {self.strategy.data_size}."
+        else:
+            hint = (
+                f"Use a batch size (--batch-size) of {nearest}: each batch of {total} samples then suffices."
+            )
+            hint += " Or normalise over all workers: --strategy.sync_batchnorm true (ddp, zero)." * (
+                mine < count
+            )
+        raise ConfigError(
+            f"batch norm needs 2 values per channel or more, and has 1 in step {step}: the batch has {count} "
+            f"sample{'s' * (count > 1)}, and this worker's share is {mine}",
+            hint,
+        ) from error

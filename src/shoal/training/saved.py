@@ -18,8 +18,7 @@ from shoal.prune.masks import KEPT
 from shoal.strategies.exchange.exchange import pieces_under
 from shoal.strategies.pieces.state import load_weights
 from shoal.training import checkpoint
-from shoal.training.prune.files import read_masks
-from shoal.training.weights import read_model
+from shoal.training.weights import read_masks, read_model
 
 
 class Saved(NamedTuple):
@@ -113,7 +112,7 @@ def _widths(text: str | None, source: Path) -> Widths:
 
 
 def config_for(saved: Saved, changes: Tree) -> RunConfig:
-    """The settings of saved weights: those of their run, with the user's changes."""
+    """The settings of the weights' run, with the user's changes."""
     if not saved.settings and "model" not in changes:
         raise ConfigError(f"{saved.source} does not record its model", "Pass it, for example --model lenet.")
     # When to stop has no effect on saved weights, and may not fit other data.

@@ -15,7 +15,7 @@ import torch
 
 from shoal.errors import DivergedError
 from shoal.events.file import EventFile
-from shoal.events.spans import KEPT_EVERY, MAPPED, OUTSIDE_STEPS, Span, SpanRecorder, totals_ns
+from shoal.events.spans import KEPT_EVERY, MAPPED, Span, SpanRecorder, totals_ns
 from shoal.strategies.guard import ALL_REMEDIES, Remedies
 from shoal.strategies.strategy import StepResult
 from shoal.training.observer import Observer
@@ -68,14 +68,15 @@ class StepLog:
 
     def begin(self, step: int) -> None:
         """Decide whether the spans of the next step are measured."""
-        self._span.active = self._lag == 1 or self._keeps_spans(step)
+        self._span.active = self._lag == 1 or self._keep_all or step % KEPT_EVERY == 0
 
     def step(self, progress: Progress, result: StepResult, num_samples: int, lr: float) -> Progress:
         """Log a finished step; `progress` already counts it."""
         marks, calls = self._span.take(), self._calls[:]
         self._calls.clear()
+        end = self._span.mark() if self._keep_all else None
         self._pending.append(
-            _Pending(progress.step - 1, progress.epoch, num_samples, lr, result, marks, calls, self._mark())
+            _Pending(progress.step - 1, progress.epoch, num_samples, lr, result, marks, calls, end)
         )
         return self.settle(progress) if len(self._pending) >= self._lag else progress
 
@@ -84,63 +85,45 @@ class StepLog:
         if not self._pending:
             return progress
         pending, self._pending = self._pending, []
-        losses = (
-            [pending[0].result.loss.item()]
-            if len(pending) == 1
-            else torch.stack([entry.result.loss for entry in pending]).tolist()
-        )
+        if len(pending) == 1:
+            losses = [pending[0].result.loss.item()]
+        else:
+            losses = torch.stack([entry.result.loss for entry in pending]).tolist()
         now = time.perf_counter()
-        compiling = [mark for entry in pending for mark in entry.marks if mark[1] == "compile"]
-        compile_s = sum(span.duration_ns for span in self._span.read(compiling, OUTSIDE_STEPS)) / 1e9
-        seconds = self._divided(max(0.0, now - self._since - compile_s), pending)
+        records: list[dict[str, Any]] = []
+        training_s = now - self._since
+        for entry, loss in zip(pending, losses, strict=True):
+            record = self._record(entry, loss)
+            records.append(record)
+            training_s -= record["totals_ns"].get("compile", 0) / 1e9
+        seconds = self._divided(max(0.0, training_s), pending)
         self._since, self._last_end = now, pending[-1].end
-        for entry, loss, step_s in zip(pending, losses, seconds, strict=True):
-            settle = entry.result.settle
+        for entry, record, step_s in zip(pending, records, seconds, strict=True):
+            settle, loss = entry.result.settle, record["loss"]
             stop_signal = settle() if settle else entry.result.stop_signal
             self.stop_signal = self.stop_signal or stop_signal
+            if not math.isfinite(loss):
+                clip = ", or --clip-norm 1" * self._remedies.clips
+                raise DivergedError(
+                    f"the loss of step {entry.step} (epoch {entry.epoch}) is {loss}: training has diverged",
+                    f"The learning rate was {entry.lr:g}: try {entry.lr / 10:g}{clip}.",
+                )
             progress = progress.settled(loss * entry.num_samples, step_s)
-            self._write(entry, loss, progress.seconds)
+            record["seconds"] = round(progress.seconds, 6)
+            self._events.append(record)
         self._observer.stepped(progress, losses[-1])
         return progress
 
-    def count_rest(self) -> None:
-        """Count the bytes since the last step: a worker that found no free share has pulled weights without a step."""
-        self._count(self._calls)
-        self._calls.clear()
-
-    def restart_clock(self) -> None:
-        """Exclude the time and the calls since the last step: building, evaluation and checkpoints are not training."""
-        self._since, self._last_end = time.perf_counter(), self._mark()
-        self._calls.clear()
-
-    def discard(self) -> None:
-        """Forget spans and calls since the last step: those of a worker that serves others."""
-        self._span.take()
-        self._calls.clear()
-
-    def _mark(self) -> Any:
-        return self._span.mark() if self._keep_all else None
-
-    def _divided(self, total_s: float, pending: Sequence[_Pending]) -> list[float]:
-        """The seconds of each step."""
-        if not self._keep_all or len(pending) == 1:
-            return [total_s / len(pending)] * len(pending)
-        ends = [
-            self._span.clock.nanoseconds(mark) for mark in (self._last_end, *(each.end for each in pending))
-        ]
-        return [total_s * (end - before) / (ends[-1] - ends[0]) for before, end in pairwise(ends)]
-
-    def _keeps_spans(self, step: int) -> bool:
-        return self._keep_all or step % KEPT_EVERY == 0
-
-    def _write(self, entry: _Pending, loss: float, seconds: float) -> None:
-        if not math.isfinite(loss):
-            clip = ", or --clip-norm 1" * self._remedies.clips
-            raise DivergedError(
-                f"the loss of step {entry.step} (epoch {entry.epoch}) is {loss}: training has diverged",
-                f"The learning rate was {entry.lr:g}: try {entry.lr / 10:g}{clip}.",
-            )
-        spans: list[Span] = self._span.read(entry.marks, entry.step)
+    def _record(self, entry: _Pending, loss: float) -> dict[str, Any]:
+        """The event of a step; its seconds follow. Counts the bytes that it sent."""
+        spans = self._span.read(entry.marks, entry.step)
+        blocked_ns = sent = mapped = 0
+        for call in entry.calls:
+            blocked_ns += call.end_ns - call.start_ns
+            sent += call.sent_bytes
+            mapped += call.bytes if call.name == MAPPED else 0
+        self.sent_bytes += sent
+        self.mapped_bytes += mapped
         record: dict[str, Any] = {
             "event": "step",
             "step": entry.step,
@@ -148,19 +131,36 @@ class StepLog:
             "samples": entry.num_samples,
             "loss": loss,
             "lr": entry.lr,
-            "seconds": round(seconds, 6),
+            "seconds": 0.0,
             "totals_ns": totals_ns(spans),
-            "blocked_ns": sum(call.duration_ns for call in entry.calls),
+            "blocked_ns": blocked_ns,
+            "sent_bytes": sent,
+            "mapped_bytes": mapped,
         }
-        record["sent_bytes"], record["mapped_bytes"] = self._count(entry.calls)
-        if self._keeps_spans(entry.step):
+        if self._keep_all or entry.step % KEPT_EVERY == 0:
             record["spans"] = [span[1:] for span in (*spans, *entry.calls)]
-        self._events.append(record)
+        return record
 
-    def _count(self, calls: Sequence[Span]) -> tuple[int, int]:
-        """Add to `sent_bytes` and `mapped_bytes`; how many bytes each grew."""
-        sent = sum(call.sent_bytes for call in calls)
-        mapped = sum(call.bytes for call in calls if call.name == MAPPED)
-        self.sent_bytes += sent
-        self.mapped_bytes += mapped
-        return sent, mapped
+    def _divided(self, total_s: float, pending: Sequence[_Pending]) -> list[float]:
+        if not self._keep_all or len(pending) == 1:
+            return [total_s / len(pending)] * len(pending)
+        marks = (self._last_end, *(entry.end for entry in pending))
+        ends = [self._span.clock.nanoseconds(mark) for mark in marks]
+        return [total_s * (end - before) / (ends[-1] - ends[0]) for before, end in pairwise(ends)]
+
+    def count_rest(self) -> None:
+        """Count the bytes since the last step: a worker that found no free share has pulled weights without a step."""
+        self.sent_bytes += sum(call.sent_bytes for call in self._calls)
+        self.mapped_bytes += sum(call.bytes for call in self._calls if call.name == MAPPED)
+        self._calls.clear()
+
+    def restart_clock(self) -> None:
+        """Exclude the time and the calls since the last step: building, evaluation and checkpoints are not training."""
+        self._since = time.perf_counter()
+        self._last_end = self._span.mark() if self._keep_all else None
+        self._calls.clear()
+
+    def discard(self) -> None:
+        """Forget spans and calls since the last step of a worker that serves others."""
+        self._span.take()
+        self._calls.clear()

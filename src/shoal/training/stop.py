@@ -31,7 +31,7 @@ class StopRequest:
     """
 
     def __init__(self) -> None:
-        self.signal: int | None = None
+        self.signal = 0
         self.run_has_begun = False
         """Whether data and model are there, so that the run can stop after a step, and save."""
         self._before: dict[int, Any] = {}
@@ -49,7 +49,7 @@ class StopRequest:
 
     def _take(self, number: int, frame: FrameType | None) -> None:
         tell_series(number)
-        if self.signal is not None or not self.run_has_begun:
+        if self.signal or not self.run_has_begun:
             raise interrupted_by(number)
         self.signal = number
 

@@ -31,26 +31,23 @@ from shoal.strategies.pieces.state import load_weights
 from shoal.strategies.pieces.whole_tensors import WholeTensors, weights_sha256
 from shoal.training import checkpoint
 from shoal.training.balance import Balance
-from shoal.training.build import build, few_inputs, torch_settings
+from shoal.training.build import build, few_inputs, remedies_of, torch_settings
 from shoal.training.clock import measure_clock_offset
-from shoal.training.evaluation.evaluate import evaluate
+from shoal.training.evaluation import evaluate
 from shoal.training.hooks import Hook
-from shoal.training.leaf_seeds import LeafSeeds
 from shoal.training.loop import train
-from shoal.training.memory.limit import MemoryLimit
+from shoal.training.memory.peak import MemoryLimit
 from shoal.training.observer import Observer, Silent
 from shoal.training.progress import Progress
-from shoal.training.prune.files import write_masks, write_network
 from shoal.training.prune.pruning import Pruning
-from shoal.training.random_state import RandomState
+from shoal.training.random_state import LeafSeeds, RandomState
 from shoal.training.records import Records
 from shoal.training.result import Result
 from shoal.training.run import Run
 from shoal.training.setup.links import with_links
-from shoal.training.setup.remedies import remedies_of
 from shoal.training.steplog import StepLog
 from shoal.training.stop import StopRequest
-from shoal.training.weights import export_model
+from shoal.training.weights import export_model, write_masks, write_network
 
 
 def run(
@@ -75,7 +72,11 @@ def work(
     group: Group,
     resumed: RunFolder | None = None,
 ) -> Result:
-    """Run one worker, a process or a thread: create links, build, train, evaluate and write the results."""
+    """Run one worker, a process or a thread: create links, build, train, evaluate and write the results.
+
+    Errors in the settings are raised before the run folder is created. Rank 0 writes settings, weights and result; each
+    worker writes its own events and its part of a checkpoint.
+    """
     with with_links(group, config.launch) as (linked, measured):
         return _work(config, device, stop, observer, linked, measured, resumed)
 
@@ -89,17 +90,12 @@ def _work(
     links: Sequence[Measured],
     resumed: RunFolder | None,
 ) -> Result:
-    """Build, train, evaluate and write the results.
-
-    Errors in the settings are raised before the run folder is created. Rank 0 writes settings, weights and result; each
-    worker writes its own events and its part of a checkpoint.
-    """
     calls = list[Span]()
     group = traced(group, calls.append)
     limit = MemoryLimit(config, device)
     run = build(config, device, group, resumed=resumed)
     stop.run_has_begun = True
-    run.stop_signal, run.observer = lambda: stop.signal or 0, observer
+    run.stop, run.observer = stop, observer
     by_threads = config.launch.launcher == "threads" and group.size > 1
     # The tensor axis varies fastest.
     random_rank, copy = divmod(group.rank, config.axes.get("tensor", 1))
@@ -123,7 +119,8 @@ def _work(
             records.started(progress, links, measure_clock_offset(group.untraced))
             if isinstance(run.exchange, Auto):
                 run.exchange.on_choice = records.chose
-            run.hooks = [*hooks_of(run, progress, limit), records]
+            run.step_hooks = hooks_of(run, progress, limit)
+            run.hooks = [*run.step_hooks, records]
             run_delay = RunDelay()
             try:
                 progress = train(run, progress)
@@ -144,7 +141,8 @@ def _work(
 def hooks_of(run: Run, progress: Progress, limit: MemoryLimit) -> list[Hook]:
     """The hooks that the settings ask for."""
     config, record, division = run.config, run.events.append, run.division(progress)
-    hooks: list[Hook] = []
+    # Before other hooks, so that nothing they draw counts as drawn by the model.
+    hooks: list[Hook] = [run.random] if run.random.shared_by_threads else []
     if run.masks is not None and isinstance(config.prune, WeightPruneConfig):
         schedule = CubicSchedule.of(config.prune.begin, config.prune.end, config.prune.every, run.total_steps)
         rewound, model = run.rewound, run.model
@@ -196,7 +194,7 @@ def _write_network(run: Run) -> None:
 
 
 def _sent(run: Run) -> list[int]:
-    """What a worker sent in all steps, and what of it did not travel: means over the workers. A collective."""
+    """Bytes sent in all steps, and bytes that did not travel: means over the workers. A collective."""
     numbers, group = torch.tensor([run.log.sent_bytes, run.log.mapped_bytes]), run.group.untraced
     group.all_reduce(numbers).wait()
     workers = group.size - run.config.num_servers

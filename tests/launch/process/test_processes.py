@@ -9,9 +9,9 @@ import time
 import pytest
 
 from shoal.errors import WorkerError
-from shoal.launch.handle import end_all
 from shoal.launch.process.child import ChildProcess, start_program
 from shoal.launch.process.processes import ProcessHandle, ProcessTask, run
+from shoal.launch.start import end_all
 from shoal.launch.supervise import Policy
 
 

@@ -1,7 +1,9 @@
 """Workers as copies of a template: what they have of it, and what happens when it is stopped, killed or gone."""
 
+import contextlib
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -11,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from shoal.launch.process import template
-from shoal.launch.process.processes import ProcessTask, run
+from shoal.launch.process.processes import ProcessTask, interpreter, run
 from shoal.launch.process.template import keeping_templates
 
 SAYS = """
@@ -152,3 +154,82 @@ def test_a_launcher_that_is_killed_leaves_no_template_and_no_copy(tmp_path):
     for pid in {int(word) for file in files for word in file.read_text().split()}:
         while Path(f"/proc/{pid}").exists() and ") Z" not in Path(f"/proc/{pid}/stat").read_text():
             pass
+
+
+@pytest.fixture
+def made():
+    """A template of its own, already loaded."""
+    found = template.Template(interpreter(), dict(os.environ))
+    assert found.is_loaded()
+    yield found
+    found.close()
+
+
+def test_a_late_answer_is_not_taken_for_the_next_one(made, monkeypatch):
+    with monkeypatch.context() as hurried:
+        hurried.setattr(template, "LOAD_S", 0.0)
+        assert not made.is_loaded()
+    assert not made.is_loaded()
+    assert made.start((0, 1, 2), ()) is None, "a number of no process"
+
+
+def test_an_interrupted_request_closes_the_template(made, monkeypatch):
+    def interrupt():
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(template.time, "monotonic", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            made.is_loaded()
+    assert made.start((0, 1, 2), ()) is None
+
+
+def test_a_launcher_with_many_open_files_has_templates():
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limits[1] < 3000:
+        pytest.skip("this system allows too few")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3000, limits[1]))
+    with contextlib.ExitStack() as opened:
+        opened.callback(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
+        for _ in range(1100):  # `select` takes numbers up to 1023
+            opened.enter_context(open(os.devnull))
+        found = template.Template(interpreter(), dict(os.environ))
+        opened.callback(found.close)
+        assert found.is_loaded()
+
+
+RUN = """
+import os, signal, sys
+from shoal.launch.process import template
+from shoal.launch.process.processes import ProcessTask, interpreter, run
+{before}
+run(ProcessTask({{"kind": "program", "path": sys.argv[1], "arguments": sys.argv[2:], "group": "shm"}}, True), 2)
+"""
+TELLS = """
+import os, signal, sys
+with open(sys.argv[1] + os.environ["RANK"], "w") as file:
+    ignored = [signal.getsignal(number) is signal.SIG_IGN for number in (signal.SIGCHLD, signal.SIGHUP)]
+    print(os.getppid(), ignored, sys.stdout is not None, os.readlink("/proc/self/fd/0"), file=file)
+"""
+
+
+def launched(folder, name, before):
+    """What two workers tell: is the launcher their parent, and their signals, streams and standard input."""
+    (folder / "tells.py").write_text(TELLS)
+    program = RUN.format(before=before)
+    command = [sys.executable, "-c", program, str(folder / "tells.py"), str(folder / name)]
+    launcher = subprocess.Popen(command)
+    assert launcher.wait() == 0
+    found = [(folder / f"{name}{rank}").read_text().split(" ", 1) for rank in range(2)]
+    return {int(parent) == launcher.pid for parent, _ in found}, {text for _, text in found}
+
+
+@pytest.mark.long
+def test_a_copy_is_like_a_new_interpreter_of_an_unusual_launcher(tmp_path):
+    ignores = "for number in (signal.SIGCHLD, signal.SIGHUP): signal.signal(number, signal.SIG_IGN)\n"
+    before = ignores + "os.close(1); os.close(2)\n"
+    new = launched(tmp_path, "new", before + "del os.pidfd_open")
+    copies = launched(tmp_path, "copy", before)
+    assert (new[0], copies[0]) == ({True}, {False})
+    assert new[1] == copies[1]
+    assert all("[True, True] True" in told and "memfd" in told for told in copies[1])

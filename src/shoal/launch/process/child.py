@@ -30,7 +30,7 @@ def die_with_parent(parent: int) -> None:
 
 
 def name_process(name: str) -> None:
-    """What `ps` and `top` show; at most 15 characters. Only on Linux."""
+    """Set the name that `ps` and `top` show; at most 15 characters. Only on Linux."""
     _prctl(_PR_SET_NAME, name.encode())
 
 
@@ -53,6 +53,12 @@ class ChildProcess:
         except ChildProcessError:  # this program ignores SIGCHLD: the code is lost
             return 0
         return os.waitstatus_to_exitcode(status) if pid else None
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal, unless it has ended."""
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def end(self) -> int | None:
         """A new descriptor that becomes readable when it ends; None where the system has none."""

@@ -42,7 +42,7 @@ def orphan_killer() -> Generator[OrphanKiller]:
         try:
             yield OrphanKiller(process.pid, write_end)
         finally:
-            os.kill(process.pid, signal.SIGKILL)
+            process.send_signal(signal.SIGKILL)
             process.wait(END_S)
     finally:
         os.close(read_end)

@@ -22,13 +22,11 @@ from shoal.comm.rendezvous.secret import inheritable, new_secret, without_secret
 from shoal.comm.rendezvous.store import listen, serve
 from shoal.config.checks import check_memory
 from shoal.launch.cores import threads_per_worker
-from shoal.launch.handle import WorkerHandle, end_all
 from shoal.launch.process.child import ChildProcess, start_program
 from shoal.launch.process.orphans import OrphanKiller, orphan_killer
 from shoal.launch.process.template import Template, template_for
-from shoal.launch.signals import SignalRelay
-from shoal.launch.start import WorkerPlace, start
-from shoal.launch.supervise import Listener, Policy, supervise
+from shoal.launch.start import WorkerHandle, WorkerPlace, end_all, start
+from shoal.launch.supervise import Listener, Policy, SignalRelay, supervise
 
 STORE_TIMEOUT_S = 60.0
 Task = TypeVar("Task")
@@ -36,7 +34,7 @@ Task = TypeVar("Task")
 
 @dataclass(frozen=True)
 class ProcessTask:
-    """What every worker process is to do."""
+    """The task of every worker process."""
 
     settings: dict[str, Any]
     """`kind`, and what that kind of task needs (`worker_tasks.TASKS`): data that JSON can hold."""
@@ -98,7 +96,7 @@ class ProcessPlace:
     environment: Mapping[str, str]
     """Without the worker's place."""
     template: Template | None
-    """What the worker is a copy of; None: it is a new interpreter."""
+    """The template that the worker is a copy of; None: it is a new interpreter."""
 
     def start(self, task: ProcessTask, rank: int, size: int) -> "ProcessHandle":
         """Start the process.
@@ -111,11 +109,11 @@ class ProcessPlace:
             read_end, write_end = os.pipe()
             undo.callback(os.close, read_end)
             log = undo.enter_context(tempfile.TemporaryFile()) if task.keeps_output else None
-            # A file, because a write into a pipe would wait for a worker that is stopped.
-            settings = undo.enter_context(tempfile.TemporaryFile())
-            settings.write(
-                json.dumps({**task.settings, "environment": environment, "import_path": path}).encode()
-            )
+            settings = undo.enter_context(_file_of_settings())
+            given = {**task.settings, "import_path": path}
+            if self.template is not None:
+                given["environment"] = environment
+            settings.write(json.dumps(given).encode())
             settings.seek(0)
             streams = {0: settings.fileno(), **({} if log is None else dict.fromkeys((1, 2), log.fileno()))}
             keeps = [write_end, secret]
@@ -135,8 +133,17 @@ class ProcessPlace:
         return ProcessHandle(rank, read_end, process, log)
 
 
+def _file_of_settings() -> IO[bytes]:
+    """A file for one worker's task.
+
+    A write into a pipe would wait for a worker that is stopped. In memory, because the environment may hold secrets.
+    """
+    if hasattr(os, "memfd_create"):
+        return open(os.memfd_create("shoal-task"), "wb+")
+    return tempfile.TemporaryFile()
+
+
 def _environment(task: ProcessTask, workers: int) -> dict[str, str]:
-    """The environment of a task's workers, without their places."""
     environment = without_secret(os.environ)
     # In the environment, because some libraries read it there once, when they are loaded.
     if task.threads:

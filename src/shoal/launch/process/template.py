@@ -1,18 +1,18 @@
 """Workers as copies of one process that has loaded torch and computed nothing: their *template*.
 
-To load torch takes each worker seconds of computing; to fork takes milliseconds. The template is a new interpreter, so
-its copies have nothing of this program: no module of the user's, no thread, no use of a GPU. It has the workers'
-environment from its start, because some libraries read theirs when they are loaded.
+Loading torch takes each worker seconds; a fork takes milliseconds. The template is a new interpreter, so its copies
+share nothing with the launcher: no module of the user's, no thread, no use of a GPU. It starts with the workers'
+environment, because some libraries read variables when they are loaded.
 
-The parent of a worker is then the template, which tells the launcher how the worker ended. A template dies with its
-launcher, and the copies die with their template. Tasks and secrets pass through it unread, as descriptors.
+The launcher asks the template for copies through a socket. It passes the standard streams, the working directory and
+the pipes of each worker as descriptors; the template reads none of them. The parent of a worker is the template, so the
+template reports how the worker ended. A template dies with its launcher, and copies die with their template.
 """
 
 import contextlib
 import gc
 import json
 import os
-import select
 import signal
 import socket
 import struct
@@ -27,10 +27,12 @@ from typing import final
 from shoal.launch.process.child import ChildProcess, close_all_but, die_with_parent, start_program
 
 LOAD_S = 60.0
-"""How long a template may take to load, and a copy to be made, before workers are started without one."""
+"""How long a template may take to load, or to make a copy, before workers start as new interpreters instead."""
 END_S = 5.0
-"""How long it may take to end once it was killed."""
-MOST_KEPT, MOST_DESCRIPTORS = 2, 16
+"""How long a killed template may take to end."""
+MOST_KEPT = 2
+MOST_DESCRIPTORS = 16
+"""The most that one request may carry."""
 PRELOADED = (
     "torch.distributed",
     "shoal.launch.process.worker_tasks",
@@ -38,8 +40,10 @@ PRELOADED = (
     "shoal.comm.shared_memory.group",
 )
 READ_BY_NOBODY = frozenset({"_", "COLUMNS", "LINES", "OLDPWD", "PWD", "PYTEST_CURRENT_TEST"})
-"""Variables that no library reads when it is loaded: workers may have other values than their template."""
+"""Variables that no library reads while it is loaded: workers may have other values than their template."""
 _NUMBER = struct.Struct("=i")
+_LOADED, _NO_COPY = 0, -1
+"""Answers that are no process number."""
 _kept: dict[object, "Template"] | None = None
 
 
@@ -47,35 +51,34 @@ _kept: dict[object, "Template"] | None = None
 def template_for(
     interpreter: Sequence[str], environment: Mapping[str, str], workers: int
 ) -> Generator["Template | None"]:
-    """A template for workers with this environment; None where they are to be new interpreters.
+    """A template for workers with this environment; None if they have to be new interpreters.
 
-    Inside `keeping_templates` it is kept for later runs. Only there is it worth its start for a single worker.
+    Inside `keeping_templates`, later runs use it again. A single worker gets a template only there: one run would not
+    be worth its start.
     """
     if not hasattr(os, "pidfd_open") or (_kept is None and workers == 1):
         yield None
         return
     fixed = {name: value for name, value in environment.items() if name not in READ_BY_NOBODY}
-    # The kernel ends a template with the thread that has started it.
+    # The kernel kills a template when the thread that started it ends.
     key = os.getpid(), threading.get_native_id(), json.dumps(fixed, sort_keys=True)
     template = (_kept or {}).pop(key, None)
-    if template is not None and not template.is_loaded():
-        template.close()
-        template = None
-    template = template or Template(interpreter, fixed)
     try:
+        if template is None or not template.is_loaded():
+            template = Template(interpreter, fixed)
         yield template if template.is_loaded() else None
     finally:
-        if _kept is None:
-            template.close()
-        else:
+        if template is not None and _kept is not None and not template.is_closed:
             _kept[key] = template
             while len(_kept) > MOST_KEPT:
                 _kept.pop(next(iter(_kept))).close()
+        elif template is not None:
+            template.close()
 
 
 @contextlib.contextmanager
 def keeping_templates() -> Generator[None]:
-    """Within this context, templates serve one run after the other."""
+    """Within this context, templates serve one run after another."""
     global _kept
     if _kept is not None:
         yield
@@ -91,57 +94,74 @@ def keeping_templates() -> Generator[None]:
 
 @final
 class Template:
-    """The launcher's side."""
+    """The launcher's side of a template."""
 
     def __init__(self, interpreter: Sequence[str], environment: Mapping[str, str]) -> None:
+        self.is_closed = False
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
+        self._channel.settimeout(0.1)
+        # It gets streams of its own, so that copies have them even if this program has closed its own. It has nothing
+        # to say: if it cannot load, neither can a new interpreter, which says so.
+        with theirs, open(os.devnull, "wb") as nowhere:
+            streams = {0: theirs.fileno(), 1: nowhere.fileno(), 2: nowhere.fileno()}
             command = [*interpreter, __name__, str(os.getpid())]
-            self._process = start_program(command, {0: theirs.fileno()}, environment)
+            self._process = start_program(command, streams, environment)
 
     def is_loaded(self) -> bool:
-        """Wait until it can make copies; False if it never will."""
-        return self._ask(b"?") is not None
+        """Wait until the template can make copies; False if it never will."""
+        return self._ask(b"?") == _LOADED
 
     def start(self, streams: Sequence[int], keeps: Sequence[int]) -> ChildProcess | None:
-        """Make a copy that works on the task in its standard input; None if that fails.
+        """Make a copy that works on the task in its standard input; None if the template cannot.
 
-        `streams` are its three standard streams. It inherits `keeps`, and learns their numbers (`worker_main.work`).
+        `streams` are the copy's three standard streams. It inherits `keeps`: their numbers are the further arguments of
+        its `worker_main.work`.
         """
-        here = os.open(".", os.O_PATH)
-        status, told = os.pipe()
-        try:
+        with contextlib.ExitStack() as opened:
+            here = os.open(".", os.O_PATH)
+            opened.callback(os.close, here)
+            status, told = os.pipe()
+            opened.callback(os.close, told)
             pid = self._ask(b"+", told, here, *streams, *keeps)
-        finally:
-            os.close(here)
-            os.close(told)
-        if pid is None:
+        if pid is None or pid == _NO_COPY:
             os.close(status)
             return None
         return _Copy(pid, status, self._process.pid)
 
     def _ask(self, message: bytes, *descriptors: int) -> int | None:
-        """Its answer; None if it is gone."""
-        with contextlib.suppress(OSError):
-            socket.send_fds(self._channel, [message], descriptors)
-            deadline = time.monotonic() + LOAD_S
-            while time.monotonic() < deadline:
-                if select.select([self._channel], [], [], 0.1)[0]:
-                    answer = self._channel.recv(_NUMBER.size)
-                    return _NUMBER.unpack(answer)[0] if answer else None
-                os.kill(self._process.pid, signal.SIGCONT)  # if it is stopped
-        return None
+        """Send a request and return the answer; None if there is none, and then the template is closed.
+
+        A late answer would otherwise be taken for the answer to the next request.
+        """
+        if self.is_closed:
+            return None
+        answer = b""
+        try:
+            with contextlib.suppress(OSError):
+                socket.send_fds(self._channel, [message], descriptors)
+                deadline = time.monotonic() + LOAD_S
+                while time.monotonic() < deadline:
+                    try:
+                        answer = self._channel.recv(_NUMBER.size)
+                        break
+                    except TimeoutError:
+                        self._process.send_signal(signal.SIGCONT)  # if it is stopped
+        finally:
+            if not answer:
+                self.close()
+        return _NUMBER.unpack(answer)[0] if answer else None
 
     def close(self) -> None:
-        """End it. Copies that are left are killed."""
+        """End the template; the kernel kills copies that are left."""
+        self.is_closed = True
         self._channel.close()
-        os.kill(self._process.pid, signal.SIGKILL)
+        self._process.send_signal(signal.SIGKILL)
         self._process.wait(END_S)
 
 
 @final
 class _Copy(ChildProcess):
-    """A worker whose parent is a template; `status` is a pipe through which that tells the exit code."""
+    """A worker whose parent is a template, which writes its exit code to the pipe `status`."""
 
     def __init__(self, pid: int, status: int, template: int) -> None:
         super().__init__(pid)
@@ -164,23 +184,30 @@ class _Copy(ChildProcess):
 
 
 def main() -> int:
-    """The other side: make copies, and tell how they ended. Returns in every copy, when its work is done."""
+    """The program of a template: make copies, and report how they ended. In a copy it returns the exit code."""
     die_with_parent(int(sys.argv[-1]))
-    # It ends with its launcher. Whoever asks a whole group of processes to stop asks the workers.
+    # The template ends with its launcher. A stop signal to a whole group of processes is for the workers.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
-    os.close(os.pidfd_open(os.getpid()))  # where the system refuses it, there are no templates
+    # A launcher that ignores SIGCHLD would have the kernel reap copies before their exit codes are read.
+    on_end_of_child = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except OSError:  # this system refuses it
+        return 1
     for module in PRELOADED:
         import_module(module)
-    # A copy that looks for garbage would otherwise copy all pages. What is garbage already stays: workers would use its
-    # place, and need less memory than new interpreters.
+    from multiprocessing.connection import wait  # a launcher need not load it
+
+    # Otherwise the first garbage collection in a copy would write to every page, and so copy it. Garbage that exists
+    # already stays: workers would reuse its memory, and seem to need less than new interpreters.
     gc.freeze()
     channel, copies = socket.socket(fileno=os.dup(0)), dict[int, tuple[int, int]]()
     while True:
-        for ready in select.select([channel, *copies], [], [])[0]:
+        for ready in wait([channel, *copies]):
             if isinstance(ready, int):
                 pid, status = copies.pop(ready)
                 code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-                with contextlib.suppress(BrokenPipeError):  # nobody asks for it any more
+                with contextlib.suppress(BrokenPipeError):  # the launcher no longer waits for it
                     os.write(status, _NUMBER.pack(code))
                 os.close(status)
                 os.close(ready)
@@ -189,22 +216,27 @@ def main() -> int:
             if not message:
                 os._exit(0)
             if not descriptors:
-                channel.send(_NUMBER.pack(0))
+                channel.send(_NUMBER.pack(_LOADED))
                 continue
             status, here, stdin, stdout, stderr, *keeps = descriptors
             template = os.getpid()
-            pid = os.fork()
+            try:
+                pid = os.fork()
+            except OSError:  # no process is left; starting a new interpreter shows the reason
+                pid = _NO_COPY
             if pid == 0:
                 channel.detach()
+                signal.signal(signal.SIGCHLD, on_end_of_child)
                 return _work(template, here, (stdin, stdout, stderr), keeps)
-            for each in (here, stdin, stdout, stderr, *keeps):
+            if pid != _NO_COPY:
+                copies[os.pidfd_open(pid)] = pid, status
+            for each in (here, stdin, stdout, stderr, *keeps, *([status] if pid == _NO_COPY else [])):
                 os.close(each)
-            copies[os.pidfd_open(pid)] = pid, status
             channel.send(_NUMBER.pack(pid))
 
 
 def _work(template: int, here: int, streams: Sequence[int], keeps: Sequence[int]) -> int:
-    """Become a worker, as a new interpreter would be it."""
+    """Turn this copy into a worker with everything that a new interpreter would have, and do its task."""
     from shoal.launch.process.worker_main import work
 
     os.setsid()
@@ -216,15 +248,14 @@ def _work(template: int, here: int, streams: Sequence[int], keeps: Sequence[int]
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(line_buffering=stream is sys.stderr or stream.isatty())
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
+    # Blocked by the template. A signal that the launcher ignores stays ignored.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGHUP})
     task = json.loads(sys.stdin.read())
     sys.path[:] = task["import_path"]
     for name in os.environ.keys() - task["environment"].keys():
         del os.environ[name]
     os.environ.update(task["environment"])
-    # As new interpreters, copies that nobody seeds draw different numbers.
+    # As in new interpreters, random numbers that nobody seeds differ between workers.
     sys.modules["torch"].default_generator.seed()
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()

@@ -1,4 +1,4 @@
-"""What a worker process can be asked to do: train, or run a program."""
+"""The tasks of a worker process: train, or run a program."""
 
 import contextlib
 import os

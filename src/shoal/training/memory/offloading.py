@@ -57,7 +57,7 @@ class OffloadedActivations:
         if device.type == "cpu":
             return_large_memory_at_once()  # or it would stay with this process, written and freed
         self._known: dict[tuple[int, int], tuple[StorageWeakRef, weakref.ref[_Stored]]] = {}
-        """What is stored, by storage and version. The weak reference keeps an address from being used again."""
+        """Stored storages, by address and version. The weak reference keeps an address from being used again."""
 
     def saving(self) -> AbstractContextManager[object]:
         """Inside, what operations save is off-loaded."""

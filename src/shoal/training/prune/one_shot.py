@@ -15,8 +15,8 @@ from shoal.errors import ConfigError
 from shoal.prune.channels.choose import fixed_parts
 from shoal.prune.masks import WeightMasks
 from shoal.training.build import build_model, few_inputs, torch_settings
-from shoal.training.evaluation.evaluate import Metrics
-from shoal.training.prune.starting import load_start, prepare
+from shoal.training.evaluation import Metrics
+from shoal.training.prune.pruning import load_start, prepare
 from shoal.training.reopen import evaluate_model
 from shoal.training.saved import Saved, config_for, open_saved
 
@@ -57,7 +57,7 @@ class PrunedOnce(NamedTuple):
     after: Metrics
     size_after: Size
     fixed: list[str]
-    """What cannot shrink, and why; for structured pruning."""
+    """Parts that cannot shrink, and why; for structured pruning."""
 
 
 def pruning_config(saved: Saved, path: Path, prune: dict[str, Any], epochs: int, changes: Tree) -> RunConfig:
@@ -90,7 +90,7 @@ def pruning_config(saved: Saved, path: Path, prune: dict[str, Any], epochs: int,
 
 
 def prune_once(config: RunConfig) -> PrunedOnce:
-    """What the run of `pruning_config` does before its first step, and the accuracy before and after that."""
+    """Prune as the run of `pruning_config` does before its first step; measure before and after."""
     with torch_settings(config) as device:
         dataset = load(config.data).to(device)
         sample = few_inputs(dataset).cpu()

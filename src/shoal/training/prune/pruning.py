@@ -1,11 +1,95 @@
-"""Pruning while a run trains: masks that change by a schedule."""
+"""The network that a run starts with (weights of an earlier run, channels removed), and masks that change in it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import Any, final
 
+from torch import Tensor, nn
+
+from shoal.config.schema import RunConfig
+from shoal.config.sections.prune import ChannelsConfig, WeightPruneConfig
+from shoal.errors import CheckpointError, ConfigError
+from shoal.events.folder import RunFolder
+from shoal.prune.channels.choose import choose_channels
+from shoal.prune.channels.shrink import shrink
+from shoal.prune.channels.widths import Widths, resize
 from shoal.prune.masks import CubicSchedule, WeightMasks
+from shoal.training import checkpoint
 from shoal.training.hooks import Hook
 from shoal.training.progress import Progress
+from shoal.training.saved import exists, open_saved, weights_of, widths_of
+
+
+@dataclass(frozen=True)
+class StartingPoint:
+    """How the model was changed before the first step."""
+
+    widths: Widths = field(default_factory=Widths)
+    """Of a network that has shrunk; empty otherwise."""
+    rewound: Callable[[], Mapping[str, Tensor]] | None = None
+    """The weights to go back to once the masks are chosen, with `--prune.rewind`."""
+
+
+def prepare(
+    model: nn.Module, config: RunConfig, sample: Tensor, resumed: RunFolder | None = None
+) -> StartingPoint:
+    """Change a model that was built from the seed into the model of the first step, in place.
+
+    Phase 1, weights: from `--start`. Phase 2, `--prune channels`: remove channels. A resumed run only takes its
+    widths; its weights are in its checkpoint.
+    """
+    rewind = config.prune.rewind if isinstance(config.prune, WeightPruneConfig) else None
+    initial = {name: tensor.clone() for name, tensor in model.state_dict().items()} if rewind == 0 else {}
+    rewound = None if rewind is None else partial(_weights_at, rewind, initial, config.train.start)
+    if resumed is not None:
+        widths = widths_of(resumed)
+        resize(model, widths)
+        return StartingPoint(widths, rewound)
+    widths = load_start(model, config.train.start) if config.train.start else Widths()
+    if rewind == 0 and widths:
+        raise ConfigError(
+            f"cannot rewind {config.train.start} to its initial weights: its channels were removed after these",
+            "Rewind to a step that it has a checkpoint of.",
+        )
+    if rewound is not None:
+        rewound()  # what is missing is reported here, before the training
+    if isinstance(config.prune, ChannelsConfig):
+        for name, sizes in shrink(model, choose_channels(model, config.prune), sample).items():
+            widths.setdefault(name, {}).update(sizes)
+    return StartingPoint(widths, rewound)
+
+
+def _weights_at(step: int, initial: Mapping[str, Tensor], start: str) -> Mapping[str, Tensor]:
+    """The weights of a run at a step: its initial ones, which the seed determines, or a checkpoint's."""
+    if step == 0:
+        return initial
+    folder = RunFolder(Path(start)).checkpoints
+    path = folder / f"step-{step:06d}"
+    if not path.exists():
+        steps = sorted(int(found.name[5:]) for found in folder.glob("step-*[0-9]"))
+        known = ", ".join(map(str, [0, *steps]))
+        raise ConfigError(
+            f"{start} has no checkpoint of step {step} to rewind to",
+            f"It has: {known}. --checkpoint.every and --checkpoint.keep decide which ones a run keeps.",
+        )
+    return weights_of(checkpoint.verify(path))
+
+
+def load_start(model: nn.Module, start: str) -> Widths:
+    """Load the weights of a run folder or a file; returns the widths of their network, if it has shrunk."""
+    path = Path(start)
+    if not exists(path):
+        raise ConfigError(f"--start {start} does not exist", "Give a run folder or a safetensors file.")
+    saved = open_saved(path)
+    try:
+        saved.load_into(model)
+    except CheckpointError as error:
+        raise ConfigError(
+            f"--start {start} does not fit the model: {error.message}", "Use the model of that run."
+        ) from None
+    return {name: dict(sizes) for name, sizes in saved.widths.items()}
 
 
 @final

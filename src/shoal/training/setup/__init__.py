@@ -1,1 +1,1 @@
-"""What is set up before the first step: device, links, layout, division of the data, learning rates."""
+"""Set up before the first step: device, links, layout, data and its division, learning rates."""

@@ -11,6 +11,12 @@ from shoal.errors import ConfigError
 Factor = Callable[[int], float]
 
 
+def learning_rates(config: ScheduleConfig, base_lr: float, total_steps: int) -> Callable[[int], float]:
+    """The learning rate of each step."""
+    multiplier = factor(config, total_steps)
+    return lambda step: base_lr * multiplier(step)
+
+
 def factor(config: ScheduleConfig, total_steps: int) -> Factor:
     """The factor of the learning rate in step 0, 1, … of `total_steps`.
 
@@ -21,6 +27,9 @@ def factor(config: ScheduleConfig, total_steps: int) -> Factor:
     if isinstance(config, Custom):
         return _own(config, total_steps)
     after_warmup = _AFTER_WARMUP[type(config)](config, total_steps)
+
+    if not config.warmup:
+        return after_warmup
 
     def at(step: int) -> float:
         if step < config.warmup:

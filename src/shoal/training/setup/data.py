@@ -1,13 +1,18 @@
-"""Check that all workers have the same samples, where a function of the user's own returns them."""
+"""The data of a run: the same samples on all workers, and how they divide an epoch."""
 
 import zlib
+from collections.abc import Callable
 
 from torch import Tensor
 
 from shoal.comm.agree import gather_texts
 from shoal.comm.group import Group
+from shoal.config.conditions import shares_of
+from shoal.config.schema import RunConfig
 from shoal.data.dataset import DataSet
+from shoal.data.division import ByLeaves, Division, Global, build_division
 from shoal.errors import DataError
+from shoal.training.progress import Progress
 
 
 def check_same_data(group: Group, data: DataSet) -> None:
@@ -46,3 +51,32 @@ def _difference(name: str, rank: int, ours: list[str], theirs: list[str]) -> str
 
 def _checksum(tensor: Tensor) -> int:
     return zlib.crc32(memoryview(tensor.detach().cpu().contiguous().numpy()))  # pyright: ignore[reportArgumentType]
+
+
+def divisions(config: RunConfig, data: DataSet, size: int) -> Callable[[Progress], Division]:
+    """The division of the current epoch among `size` workers.
+
+    A run that is resumed within an epoch with another number of workers keeps the order of that epoch's samples and
+    divides each of its steps among the new workers, so every sample is still used exactly once. The next epoch uses the
+    new division.
+    """
+
+    def among(workers: int) -> Division:
+        return build_division(
+            config.partition, len(data.train), workers, config.seed, data.train.labels.cpu()
+        )
+
+    if config.train.reduction == "invariant":
+        # A step's samples depend on (seed, epoch, consumed) alone, so a resumed epoch gets the same ones.
+        leaves = ByLeaves(len(data.train), config.seed, size, config.train.micro_batch)
+        return lambda progress: leaves
+    own = among(size)
+    if isinstance(own, Global):
+        own.shares = shares_of(config.launch.bottleneck, size)
+
+    def division(progress: Progress) -> Division:
+        if not progress.consumed or progress.divided_among == size or isinstance(own, Global):
+            return own
+        return Global(len(data.train), config.seed, size, order=among(progress.divided_among).order)
+
+    return division

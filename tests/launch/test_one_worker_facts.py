@@ -2,7 +2,7 @@
 
 from shoal.config.read import read
 from shoal.events.folder import RunFolder
-from shoal.launch.facts import facts_of
+from shoal.launch.one_worker import facts_of
 
 
 def facts(flags, resumed=None):

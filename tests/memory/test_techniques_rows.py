@@ -7,11 +7,11 @@ import torch
 
 from shoal.config.read import read
 from shoal.errors import ConfigError
-from shoal.memory import technique_table
-from shoal.memory.technique_table import (
-    as_text,
+from shoal.memory import techniques
+from shoal.memory.table import techniques_as_text
+from shoal.memory.techniques import (
     bf16_bytes,
-    formula_bytes,
+    formula_parts,
     returning_freed,
     samples_at_once,
     technique_rows,
@@ -44,7 +44,7 @@ TOLERANCE = 0.15
 def each_formula_once():
     """The tests ask for the same tables: each formula of a table goes through the model, which takes a while."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(technique_table, "formula_parts", cache(technique_table.formula_parts))
+        patch.setattr(techniques, "formula_parts", cache(techniques.formula_parts))
         yield
 
 
@@ -56,7 +56,7 @@ def test_rows_by_formula():
     assert by_flags["--memory.offload file"] < by_flags["--memory.checkpoint 1"]
     assert by_flags["--micro-batch 8"] < by_flags["--micro-batch 16"] < by_flags[""]
     assert 0.5 * by_flags[""] < by_flags["--memory.parameters bf16"] < 0.9 * by_flags[""]
-    shown = as_text(config, rows)
+    shown = techniques_as_text(config, rows)
     assert "Techniques, with 32 samples at once" in shown
     assert "in use" not in shown
     assert "not known" not in shown
@@ -82,15 +82,15 @@ def test_what_needs_more_than_it_saves_is_explained_by_the_parts_of_the_formula(
     assert row["formula_bytes"] >= rows[0]["formula_bytes"]
     assert {name: 1 if change > 0 else -1 for name, change in row["changes"].items()} == parts
     assert sum(row["changes"].values()) == row["formula_bytes"] - rows[0]["formula_bytes"]
-    text = " ".join(as_text(config, rows).split())
+    text = " ".join(techniques_as_text(config, rows).split())
     why = text.split(f"{flags} needs" if parts else f"{flags} saves nothing")[1].split(" --")[0]
     assert all(name in why for name in parts)
-    assert all(len(line) <= 80 for line in as_text(config, rows).splitlines())
+    assert all(len(line) <= 80 for line in techniques_as_text(config, rows).splitlines())
 
 
 def test_what_saves_memory_needs_no_explanation():
     config = read(None, TEXT.split())
-    shown = as_text(config, technique_rows(config, is_measured=False))
+    shown = techniques_as_text(config, technique_rows(config, is_measured=False))
     assert "--memory.checkpoint 1 " in shown
     assert "saves nothing" not in shown
     assert shown.count("more by formula") == shown.count("--memory.step_in_backward needs")
@@ -114,7 +114,7 @@ def test_a_saving_by_formula_that_workers_do_not_have_is_said(mib, is_said):
     }
     row = known | {"technique": "checkpointing", "flags": "--memory.checkpoint 1", "formula_bytes": 2**20}
     row |= {"in_use_bytes": int(mib * 2**20), "changes": {"activations": -(2**20)}}
-    shown = " ".join(as_text(read(None, TEXT.split()), [plain, row]).split())
+    shown = " ".join(techniques_as_text(read(None, TEXT.split()), [plain, row]).split())
     said = "has 0.5 MiB more in use: 1.0 MiB less by formula, 1.5 MiB more that no formula counts."
     assert (said in shown) == is_said
 
@@ -124,16 +124,16 @@ def test_the_table_names_the_memory_of_bf16_kernels_on_this_processor(monkeypatc
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: has_amx)
     row = {"technique": "bf16", "flags": "", "takes_away": "", "is_exact": False}
     row |= {"formula_bytes": 2**20, "formula_is_bound": True}
-    assert mib in as_text(read(None, TEXT.split()), [row])
+    assert mib in techniques_as_text(read(None, TEXT.split()), [row])
 
 
 def test_what_is_not_known_in_advance_has_no_number():
     config = read(None, ["--model", "mlp", "--engine", "tape", "--optimizer", "adam"])
     rows = technique_rows(config, is_measured=False)
     assert {row["formula_bytes"] for row in rows} == {None}
-    plain = next(line for line in as_text(config, rows).splitlines() if line.startswith("plain"))
+    plain = next(line for line in techniques_as_text(config, rows).splitlines() if line.startswith("plain"))
     assert plain.split() == ["plain", "–"]
-    assert "–: a part of it is not known without running the model" in as_text(config, rows)
+    assert "–: a part of it is not known without running the model" in techniques_as_text(config, rows)
 
 
 def test_measured_columns():
@@ -142,7 +142,7 @@ def test_measured_columns():
         known
         | {"technique": "plain", "flags": "", "in_use_bytes": 2**21, "measured_bytes": 2**22, "time": 1.0}
     ]
-    shown = as_text(read(None, TEXT.split()), rows)
+    shown = techniques_as_text(read(None, TEXT.split()), rows)
     assert next(line for line in shown.splitlines() if line.startswith("plain")).split()[1:4] == [
         "1.0",
         "2.0",
@@ -160,10 +160,10 @@ def test_a_time_on_a_busy_machine_is_not_compared(monkeypatch, delayed):
         busy = [(each.memory.checkpoint == 1) == bool(delayed) for each in configs]
         return [Trial(2**20, 0.04 if each else 0.001, each) for each in busy]
 
-    monkeypatch.setattr(technique_table, "try_each", pretend)
+    monkeypatch.setattr(techniques, "try_each", pretend)
     rows = technique_rows(config)
     times = {row["flags"]: row["time"] for row in rows}
-    shown = as_text(config, rows)
+    shown = techniques_as_text(config, rows)
     assert times["--memory.checkpoint 1"] is None
     assert times["--memory.checkpoint 2"] == (1.0 if delayed else None)
     by_label = {line[:28].strip(): line for line in shown.splitlines()}
@@ -183,13 +183,13 @@ def test_a_technique_that_the_model_refuses_leaves_the_others_in_the_table(monke
             )
         return [Trial(2**20, 0.001)]
 
-    monkeypatch.setattr(technique_table, "try_each", pretend)
+    monkeypatch.setattr(techniques, "try_each", pretend)
     rows = technique_rows(config)
     assert {row["flags"] for row in rows if "refused" in row} == {
         f"--memory.checkpoint {each}" for each in (4, 2, 1)
     }
     assert all(row["time"] == 1.0 for row in rows if "refused" not in row)
-    shown = as_text(config, rows)
+    shown = techniques_as_text(config, rows)
     assert "--memory.checkpoint 1 was not measured: --memory.checkpoint cannot compute block" in shown
     assert all(len(line) <= 80 for line in shown.splitlines())
 
@@ -206,7 +206,7 @@ def test_a_technique_that_the_model_refuses_leaves_the_others_in_the_table(monke
 def test_workers_have_in_use_what_the_formula_says(shape, technique):
     config = read(None, f"{SHAPES[shape]} {technique} --optimizer adam --threads 1 --device cpu".split())
     (trial,) = try_each([returning_freed(config)], most=1)
-    formula = formula_bytes(config)
+    formula = sum(formula_parts(config).values())
     beside = bf16_bytes() if config.precision == "bf16" else 0
     assert formula * (1 - TOLERANCE) < trial.peak < formula * (1 + TOLERANCE) + beside
 

@@ -4,7 +4,7 @@ import pytest
 
 from shoal.config.read import read
 from shoal.strategies.guard import Remedies
-from shoal.training.setup.remedies import remedies_of
+from shoal.training.build import remedies_of
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from shoal.config.read import read
 from shoal.errors import ConfigError
 from shoal.launch.run import launch_run
 from shoal.training.observer import Silent
-from shoal.training.setup.check_division import check_division
+from shoal.training.setup.build_layout import check_division
 
 TEXT = "--model transformer --data synthetic --data.task text"
 

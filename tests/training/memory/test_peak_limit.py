@@ -10,7 +10,7 @@ import torch
 from shoal.cli.main import main
 from shoal.config.read import read
 from shoal.events.folder import RunFolder
-from shoal.training.memory.limit import MemoryLimit
+from shoal.training.memory.peak import MemoryLimit
 from shoal.training.progress import Progress
 from shoal.training.worker import run
 
@@ -47,7 +47,7 @@ class Meter:
 
 @pytest.fixture
 def limit(monkeypatch):
-    monkeypatch.setattr("shoal.training.memory.limit.PeakMemory", Meter)
+    monkeypatch.setattr("shoal.training.memory.peak.PeakMemory", Meter)
     config = read(None, f"{TINY} --memory.budget 10MB --device cpu".split())
     limit = MemoryLimit(config, torch.device("cpu"))
     limit.events = []

@@ -7,7 +7,7 @@ from shoal.comm.threads.group import run_threads
 from shoal.data.own.load import data_set
 from shoal.data.own.samples import split_of
 from shoal.errors import DataError
-from shoal.training.setup.same_data import check_same_data
+from shoal.training.setup.data import check_same_data
 
 INPUTS, LABELS = torch.arange(12.0).reshape(6, 2), torch.tensor([0, 1, 0, 1, 0, 1])
 

@@ -5,7 +5,7 @@ from activation_cases import made
 from torch import nn
 
 from shoal.errors import ConfigError
-from shoal.training.memory.blocks import blocks_of
+from shoal.training.memory.checkpointing import blocks_of
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,9 @@ import torch
 from shoal import models
 from shoal.config.read import read
 from shoal.data.load import load
-from shoal.memory.activations import activation_bytes
-from shoal.memory.sized_model import without_memory
+from shoal.memory.process import MemoryWatch
+from shoal.memory.sized_pass import activation_bytes, without_memory
 from shoal.memory.sizes import small_run
-from shoal.memory.watch import MemoryWatch
 
 
 @pytest.mark.parametrize(

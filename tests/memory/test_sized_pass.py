@@ -9,8 +9,7 @@ from torch.profiler import ProfilerActivity, profile
 from shoal import models
 from shoal.config.read import read
 from shoal.data.load import load
-from shoal.memory.pass_peak import pass_peak
-from shoal.memory.sized_model import without_memory
+from shoal.memory.sized_pass import pass_peak, without_memory
 from shoal.memory.trial import generated
 from shoal.training.memory.checkpointing import checkpoint_blocks
 from shoal.training.memory.offloading import OffloadedActivations

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from shoal.memory.watch import MemoryWatch
+from shoal.memory.process import MemoryWatch
 from shoal.strategies.pieces.freed_memory import return_freed_memory
 
 

@@ -1,1 +1,0 @@
-"""Evaluation: a split in batches, and which epoch has been the best."""
