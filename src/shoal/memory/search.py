@@ -18,7 +18,6 @@ from functools import cache
 
 from shoal.config.schema import RunConfig
 from shoal.errors import ConfigError
-from shoal.memory.formulas import ACTIVATIONS, WORKING
 from shoal.memory.techniques import (
     FREED,
     TECHNIQUES,
@@ -28,6 +27,7 @@ from shoal.memory.techniques import (
     single_variants,
 )
 from shoal.memory.trial import Trial
+from shoal.strategies.memory import ACTIVATIONS, WORKING
 
 MARGIN = 1.05
 """The budget must exceed a measured peak by this factor, because peaks differ from run to run."""

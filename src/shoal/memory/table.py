@@ -4,9 +4,9 @@ import json
 from collections.abc import Sequence
 
 from shoal.config.schema import RunConfig
-from shoal.memory.formulas import OTHER, Component
 from shoal.memory.measure import WorkerMemory
 from shoal.strategies.buckets.plan import MIB
+from shoal.strategies.memory import OTHER, Component
 
 
 def fullest(workers: Sequence[WorkerMemory]) -> WorkerMemory:

@@ -17,9 +17,9 @@ from shoal.config.sections.model import Resnet18Config
 from shoal.config.sections.values import Custom
 from shoal.data.load import load
 from shoal.errors import ConfigError
-from shoal.memory.formulas import ACTIVATIONS, GRADIENTS, PARAMETERS, STATE
 from shoal.memory.sized_model import without_memory
 from shoal.memory.sizes import may_use_gpu, small_run
+from shoal.strategies.memory import ACTIVATIONS, GRADIENTS, PARAMETERS, STATE
 from shoal.training.memory.blocks import blocks_of
 
 Change = Callable[[RunConfig], RunConfig]
