@@ -7,8 +7,8 @@ import pytest
 from shoal.config.read import read
 from shoal.errors import ConfigError
 from shoal.memory.budget import HEAP_MARGIN, MARGIN, within_budget
-from shoal.memory.formulas import ACTIVATIONS
 from shoal.memory.trial import Trial
+from shoal.strategies.memory import ACTIVATIONS
 
 TEXT = "--model transformer --model.layers 4 --data synthetic --data.task text --device cpu --batch-size 32"
 

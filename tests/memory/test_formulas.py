@@ -3,7 +3,8 @@
 import pytest
 
 from shoal.errors import ConfigError
-from shoal.memory.formulas import Sizes, components, total
+from shoal.memory.formulas import components, total
+from shoal.strategies.memory import Sizes
 
 PSI = 1_000_000
 UNIT = 8_000

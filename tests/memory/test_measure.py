@@ -3,9 +3,9 @@
 import pytest
 
 from shoal.config.read import read
-from shoal.memory.formulas import STATE
 from shoal.memory.measure import by_formula, measure
 from shoal.memory.table import fullest
+from shoal.strategies.memory import STATE
 
 DEEP = "--model mlp --model.hidden " + ",".join(["1024"] * 19)
 """20 million parameters."""

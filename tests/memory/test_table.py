@@ -4,9 +4,10 @@ import json
 from dataclasses import replace
 
 from shoal.config.read import read
-from shoal.memory.formulas import Sizes, components
+from shoal.memory.formulas import components
 from shoal.memory.measure import WorkerMemory
 from shoal.memory.table import as_json, as_table, fullest
+from shoal.strategies.memory import Sizes
 
 MIB = 2**20
 CONFIG = read(None, ["--model=mlp", "--strategy=zero", "--optimizer=adam", "--workers=2"])

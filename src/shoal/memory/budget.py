@@ -23,7 +23,6 @@ from shoal.comm.join import place_from_environment
 from shoal.config.schema import RunConfig
 from shoal.errors import ConfigError
 from shoal.launch.process.template import keeping_templates
-from shoal.memory.formulas import ACTIVATIONS, WORKING
 from shoal.memory.techniques import (
     FREED,
     TECHNIQUES,
@@ -35,6 +34,7 @@ from shoal.memory.techniques import (
     single_variants,
 )
 from shoal.memory.trial import Trial, check_can_try, try_each
+from shoal.strategies.memory import ACTIVATIONS, WORKING
 from shoal.training.stop import Series
 
 MARGIN = 1.05

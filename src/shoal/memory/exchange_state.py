@@ -20,10 +20,10 @@ from shoal.codecs.codec import Form
 from shoal.config.schema import RunConfig
 from shoal.config.sections.compression import CompressedConfig
 from shoal.config.sections.exchange import AllReduceConfig, ByConfig, RobustConfig
-from shoal.memory.formulas import Component
 from shoal.memory.process import storages_of
 from shoal.strategies.exchange.compressed import Compressed
 from shoal.strategies.exchange.exchange import Exchange
+from shoal.strategies.memory import Component
 
 FEEDBACK, MEMORIES, UNKNOWN = "error feedback", "codec memories", "exchange state"
 

@@ -21,79 +21,25 @@ buckets in flight; activations; working tensors of a pass; temporaries of the op
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from shoal.errors import ConfigError
-
-GRADIENTS, STATE, PARAMETERS = "gradients", "optimizer state", "parameters"
-FRESH, IN_FLIGHT, GATHERED = "fresh gradients", "buckets in flight", "gathered units"
-ACTIVATIONS, WORKING = "activations", "working tensors"
-TEMPORARIES, SLOTS, FLAT = "optimizer temporaries", "exchange slots", "flat copies"
-ANCHORS, OFFLOADED, OTHER = "averaging", "offloaded state", "other"
-LEAF_SUMS, KEPT = "sums of leaves", "kept gradients"
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """The numbers in the formulas. Bytes, unless they count something."""
-
-    num_params: int
-    """Ψ."""
-    workers: int
-    """N."""
-    weights: int
-    """Trained parameters."""
-    state: int
-    """Optimizer state of all trained parameters, wherever it is kept."""
-    updated_in_backward: int = 0
-    """The largest part of the gradients that is there before its parameters are updated, with
-    `--memory.step_in_backward`; 0: all gradients are."""
-    added: int = 0
-    """The largest gradient of a part that is added to those of the parts before it; 0: nothing is accumulated."""
-    fixed: int = 0
-    """Buffers and frozen parameters, which no worker divides."""
-    largest: int = 0
-    """G."""
-    unit: int = 0
-    """U."""
-    num_units: int = 1
-    maps_memory: bool = True
-    """Whether all workers map the memory of one group."""
-    stage: int = 1
-    """Of `zero`."""
-    offload: str = "none"
-    """Where `zero` keeps its optimizer state."""
-    offload_window: int = 0
-    """State that is on the device at a time, where it is kept elsewhere."""
-    averages_state: bool = False
-    """Whether `local` averages optimizer state with the weights."""
-    activations: int | None = None
-    """Saved for backward; None where they are not known."""
-    offloads_activations: bool = False
-    """Whether activations wait for backward elsewhere."""
-    working: int | None = None
-    """Tensors beside the activations that are in memory, at the peak of forward and backward; None where they are not
-    known."""
-    temporaries: int | None = 0
-    """Of the optimizer's step; None where they are not known: of a user's own optimizer."""
-    slots: int = 0
-    """S."""
-    leaves: int = 0
-    """L; 0 where gradients are not summed over leaves."""
-    keeps_gradients: bool = False
-    """Whether the layout keeps the memory of its gradients between steps, as a pipeline's stage does."""
-
-
-@dataclass(frozen=True)
-class Component:
-    """One part of a worker's memory."""
-
-    name: str
-    formula: str
-    num_bytes: int | None
-    """None: not known in advance."""
-    counts: bool = True
-    """Whether it is memory of the device that trains; offloaded state is elsewhere."""
+from shoal.strategies.ddp.memory import ddp_memory
+from shoal.strategies.local.memory import local_memory
+from shoal.strategies.memory import (
+    ACTIVATIONS,
+    FRESH,
+    KEPT,
+    LEAF_SUMS,
+    SLOTS,
+    TEMPORARIES,
+    WORKING,
+    Component,
+    Sizes,
+    dp_memory,
+    whole_copy,
+)
+from shoal.strategies.onecopy.memory import onecopy_memory
+from shoal.strategies.zero.memory import zero_memory
 
 
 def components(sync: str, sizes: Sizes) -> list[Component]:
@@ -170,90 +116,13 @@ def total(found: list[Component]) -> int:
     return sum(each.num_bytes or 0 for each in found if each.counts)
 
 
-def _main(sizes: Sizes, divided: tuple[bool, bool, bool]) -> list[Component]:
-    """Parameters, gradients and state, each whole or divided among the workers."""
-    psi, size = max(1, sizes.num_params), sizes.workers
-    found: list[Component] = []
-    whole = (sizes.weights, sizes.weights, sizes.state)
-    for name, num_bytes, is_divided in zip((PARAMETERS, GRADIENTS, STATE), whole, divided, strict=True):
-        formula = f"{num_bytes / psi:.3g}Ψ" if num_bytes else "0"
-        is_divided = is_divided and size > 1
-        mine = -(-num_bytes // size) if is_divided else num_bytes
-        if name == PARAMETERS and sizes.fixed:
-            formula, mine = f"{formula}{'/N' * is_divided} + fixed", mine + sizes.fixed
-        elif name == GRADIENTS and sizes.updated_in_backward:
-            formula, mine = "B", sizes.updated_in_backward
-        elif num_bytes:
-            formula += "/N" * is_divided
-        found.append(Component(name, formula, mine))
-    return found
-
-
-def _none(sizes: Sizes) -> list[Component]:
-    return _main(sizes, (False, False, False))
-
-
-def _ddp(sizes: Sizes) -> list[Component]:
-    if sizes.updated_in_backward:
-        # Two buckets are summed and used at a time, while backward produces the gradients of a third.
-        return [*_none(sizes), Component(IN_FLIGHT, "2B", 2 * sizes.updated_in_backward)]
-    # A gradient has memory of its own until it is copied to its bucket, which then is the gradient.
-    return [*_none(sizes), Component(FRESH, "G", sizes.largest)]
-
-
-def _dp(sizes: Sizes) -> list[Component]:
-    # Of rank 0. The gradients are copied before they are reduced; all workers read one copy of the parameters.
-    bytes_each = sizes.weights / max(1, sizes.num_params)
-    flat = sizes.weights + (sizes.weights + sizes.fixed) // sizes.workers
-    return [*_none(sizes), Component(FLAT, f"{bytes_each:.3g}Ψ + {bytes_each:.3g}Ψ/N", flat)]
-
-
-def _onecopy(sizes: Sizes) -> list[Component]:
-    return [*_main(sizes, (True, False, True)), Component(FRESH, "G", sizes.largest)]
-
-
-def _local(sizes: Sizes) -> list[Component]:
-    each = sizes.weights / max(1, sizes.num_params)
-    state = sizes.state if sizes.averages_state else 0
-    bucket = f"{each:.3g}Ψ" + (f" + {state / max(1, sizes.num_params):.3g}Ψ" if state else "")
-    return [
-        *_none(sizes),
-        # The weights after the last averaging and before the next, and the momentum of the outer step.
-        Component(ANCHORS, f"{3 * each:.3g}Ψ", 3 * sizes.weights),
-        Component(IN_FLIGHT, bucket, sizes.weights + state),
-    ]
-
-
-def _zero(sizes: Sizes) -> list[Component]:
-    divided = sizes.workers > 1
-    found = _main(sizes, (sizes.stage > 2, sizes.stage > 1, True))
-    if divided:
-        boxes = min(2, sizes.num_units)
-        found.append(Component(IN_FLIGHT, f"{boxes}U", boxes * sizes.unit))
-        if sizes.stage > 1:
-            # While two units are being summed, backward produces the gradients of a third.
-            found.append(Component(FRESH, "U", sizes.unit))
-        if sizes.stage == 3 and not sizes.maps_memory:
-            found.append(Component(GATHERED, f"{boxes}U", boxes * sizes.unit))
-    if sizes.offload != "none":
-        found = [_offloaded(sizes, each) if each.name == STATE else each for each in found]
-        if sizes.offload_window:
-            found.append(Component(STATE, "of one slice", sizes.offload_window))
-    return found
-
-
-def _offloaded(sizes: Sizes, state: Component) -> Component:
-    where = "in a file" if sizes.offload == "file" else "on the host"
-    return Component(OFFLOADED, f"{state.formula}, {where}", state.num_bytes, counts=False)
-
-
 FORMULAS: dict[str, Callable[[Sizes], list[Component]]] = {
-    "none": _none,
-    "naive": _none,
-    "ddp": _ddp,
-    "dp": _dp,
-    "onecopy": _onecopy,
-    "zero": _zero,
-    "local": _local,
+    "none": whole_copy,
+    "naive": whole_copy,
+    "ddp": ddp_memory,
+    "dp": dp_memory,
+    "onecopy": onecopy_memory,
+    "zero": zero_memory,
+    "local": local_memory,
 }
 """By sync. A sync that is not here has no formula, and `shoal memory` says so."""

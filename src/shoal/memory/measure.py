@@ -29,10 +29,13 @@ from shoal.launch import programs
 from shoal.launch.one_worker import joined_group
 from shoal.memory import process
 from shoal.memory.exchange_state import counted_state, exchange_state
-from shoal.memory.formulas import (
+from shoal.memory.formulas import FORMULAS, components, total
+from shoal.memory.process import MemoryWatch, StepMemory
+from shoal.memory.sized_pass import activation_bytes, pass_peak, sized_model, without_memory
+from shoal.memory.sizes import accumulates, may_use_gpu, samples_per_step, sizes_of, small_run
+from shoal.strategies.memory import (
     ACTIVATIONS,
     FLAT,
-    FORMULAS,
     GRADIENTS,
     IN_FLIGHT,
     OFFLOADED,
@@ -41,12 +44,7 @@ from shoal.memory.formulas import (
     STATE,
     Component,
     Sizes,
-    components,
-    total,
 )
-from shoal.memory.process import MemoryWatch, StepMemory
-from shoal.memory.sized_pass import activation_bytes, pass_peak, sized_model, without_memory
-from shoal.memory.sizes import accumulates, may_use_gpu, samples_per_step, sizes_of, small_run
 from shoal.strategies.settings import DpConfig
 from shoal.strategies.strategy import Share
 from shoal.strategies.zero.settings import ZeroConfig

@@ -12,26 +12,25 @@ from shoal.config.checks import input_shape
 from shoal.config.schema import RunConfig
 from shoal.config.sections.data import GlobalConfig, SyntheticConfig
 from shoal.config.sections.optimizer import AdamConfig, AdamWConfig, SgdConfig
-from shoal.config.sections.sync import SyncConfig
 from shoal.config.sections.train import StopConfig
 from shoal.config.sections.values import Custom
 from shoal.data.division.steps import ByLeaves
-from shoal.memory.formulas import Sizes
 from shoal.memory.process import memory_id
 from shoal.optim.compact.formats import TABLE_BYTES
 from shoal.optim.compact.optimizer import CHUNK_ON_GPU, CHUNK_PER_THREAD, SMALL, encoded_bytes
 from shoal.optim.over import state_bytes
 from shoal.optim.rows import BYTES_PER_THREAD
 from shoal.strategies.buckets.linear_gradients import covered
-from shoal.strategies.buckets.plan import MIB, Kind, Size, plan
+from shoal.strategies.buckets.plan import Kind, Size, plan
 from shoal.strategies.buckets.reducer import MOVED_BYTES
 from shoal.strategies.ddp.settings import DdpConfig
+from shoal.strategies.local.memory import averaging_every_step
 from shoal.strategies.local.settings import LocalConfig
+from shoal.strategies.memory import Sizes
 from shoal.strategies.onecopy.settings import OneCopyConfig
 from shoal.strategies.replicas.step_in_backward import bucket_bytes
+from shoal.strategies.zero.memory import with_units
 from shoal.strategies.zero.settings import ZeroConfig
-from shoal.strategies.zero.units import cut
-from shoal.strategies.zero.zero import unit_of
 from shoal.training.memory.prepare import storage_of
 
 
@@ -53,16 +52,8 @@ def small_run(config: RunConfig) -> RunConfig:
         train = replace(train, batch_size=samples_per_step(config))
     if accumulates(config):
         train = replace(train, micro_batch=1)
-    sync = _every_step(config.sync)
+    sync = averaging_every_step(config.sync) if isinstance(config.sync, LocalConfig) else config.sync
     return replace(config, data=small, train=train, stop=StopConfig(), partition=GlobalConfig(), sync=sync)
-
-
-def _every_step(sync: SyncConfig | None) -> SyncConfig | None:
-    """Of `local`, an averaging in every step: the peak is there."""
-    if not isinstance(sync, LocalConfig):
-        return sync
-    moments = "average" if sync.averages_moments else "keep"
-    return replace(sync, every=1, overlap=0, fragments=1, moments=moments)
 
 
 def samples_per_step(config: RunConfig) -> int:
@@ -121,7 +112,7 @@ def sizes_of(
         return replace(sizes, averages_state=config.sync.averages_moments)
     if not isinstance(config.sync, ZeroConfig):
         return sizes
-    return _of_zero(config.sync, sizes, model, params, largest if is_gpu else 0)
+    return with_units(config.sync, sizes, model, params, largest if is_gpu else 0)
 
 
 def may_use_gpu(config: RunConfig) -> bool:
@@ -180,23 +171,6 @@ def accumulates(config: RunConfig) -> bool:
     batch_size = config.train.batch_size
     share = -(-batch_size // config.axes.get("data", 1)) if isinstance(batch_size, int) else 0
     return leaves_of(config) > 0 or share > config.train.micro_batch
-
-
-def _of_zero(
-    config: ZeroConfig, sizes: Sizes, model: nn.Module, params: Mapping[str, Tensor], largest_on_gpu: int
-) -> Sizes:
-    units = cut(model, params, sizes.workers, config.unit_mib * MIB, unit_of(config))
-    unit = max(unit.num_bytes for unit in units)
-    # The slice of a parameter is no larger than a worker's piece of its unit.
-    largest_slice = min(largest_on_gpu, unit // sizes.workers)
-    return replace(
-        sizes,
-        stage=config.stage,
-        offload=config.offload,
-        offload_window=largest_slice * sizes.state // max(1, sizes.weights),
-        unit=unit,
-        num_units=len(units),
-    )
 
 
 def _temporaries(config: RunConfig, largest: int, is_gpu: bool) -> int | None:

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shoal.config.schema import RunConfig
-from shoal.memory.formulas import OTHER, Component
 from shoal.memory.measure import WorkerMemory
 from shoal.memory.techniques import FREED, bf16_bytes, samples_at_once
 from shoal.strategies.buckets.plan import MIB
+from shoal.strategies.memory import OTHER, Component
 
 VISIBLE = MIB // 10
 """The smallest difference that a table shows: a tenth of a MiB."""

@@ -19,12 +19,12 @@ from shoal.config.sections.model import Resnet18Config
 from shoal.config.sections.values import Custom
 from shoal.data.load import load
 from shoal.errors import ConfigError
-from shoal.memory.formulas import ACTIVATIONS, GRADIENTS, PARAMETERS, STATE
 from shoal.memory.measure import by_formula
 from shoal.memory.sized_pass import without_memory
 from shoal.memory.sizes import may_use_gpu, small_run
 from shoal.memory.trial import Trial, try_each
 from shoal.strategies.buckets.plan import MIB
+from shoal.strategies.memory import ACTIVATIONS, GRADIENTS, PARAMETERS, STATE
 from shoal.training.memory.checkpointing import blocks_of
 
 Change = Callable[[RunConfig], RunConfig]

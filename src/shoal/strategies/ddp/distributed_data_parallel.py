@@ -19,18 +19,13 @@ from shoal.config.sections.values import Number, PositiveFloat, Seconds
 from shoal.errors import ConfigError, WrapperError
 from shoal.strategies.buckets.plan import MIB
 from shoal.strategies.ddp.comm_hook import Hook, check_hook
-from shoal.strategies.ddp.module_sync import (
-    ModuleSync,
-    SyncOptions,
-    broadcast_state,
-    shared_params,
-    shared_state,
-)
+from shoal.strategies.ddp.module_sync import ModuleSync, SyncOptions
 from shoal.strategies.ddp.torch_options import check_torch_options, moved_to
 from shoal.strategies.ddp.uneven_inputs import UnevenInputs, UnevenInputsHook
 from shoal.strategies.exchange.exchange import AllReduce, Exchange
 from shoal.strategies.exchange.user_exchange import UserExchange
 from shoal.strategies.library.default_group import all_of_torchs, check_threads, group_of
+from shoal.strategies.library.shared_state import broadcast_state, shared_params, shared_state
 
 
 @final

@@ -20,10 +20,16 @@ from shoal.strategies.ddp.epoch_check import EpochCheck
 from shoal.strategies.ddp.finite_check import FiniteCheck
 from shoal.strategies.ddp.sparse_gradients import SparseGradients, sparse_params
 from shoal.strategies.ddp.static_graph import StaticGraph
-from shoal.strategies.ddp.torch_options import ignored_names
 from shoal.strategies.ddp.uneven_inputs import Next, UnevenInputs
 from shoal.strategies.exchange.exchange import Exchange
 from shoal.strategies.library.backward_pass import BackwardPass, tensors_in
+from shoal.strategies.library.shared_state import (
+    broadcast_state,
+    ignored_names,
+    shared_buffers,
+    shared_params,
+    shared_state,
+)
 from shoal.strategies.library.user_objects import SetUp
 from shoal.strategies.replicas.sync_batchnorm import give_group
 
@@ -261,29 +267,3 @@ class ModuleSync:
         self._own_gradients = None
         if self.uneven_inputs is not None and (root := self.uneven_inputs.last_rank) is not None:
             broadcast_state(self.group, shared_state(self._module, buffers), root)
-
-
-def shared_params(module: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters whose gradients are exchanged."""
-    ignored = ignored_names(module)
-    named = module.named_parameters()
-    return {name: param for name, param in named if param.requires_grad and name not in ignored}
-
-
-def shared_buffers(module: nn.Module) -> dict[str, Tensor]:
-    """The buffers that are kept equal on all workers."""
-    ignored = ignored_names(module)
-    return {name: buffer for name, buffer in module.named_buffers() if name not in ignored}
-
-
-def shared_state(module: nn.Module, buffers: bool = True) -> dict[str, Tensor]:
-    """All tensors that are kept equal on all workers, frozen ones included."""
-    ignored = ignored_names(module)
-    params = {name: param.detach() for name, param in module.named_parameters() if name not in ignored}
-    return params | (shared_buffers(module) if buffers else {})
-
-
-def broadcast_state(group: Group, state: dict[str, Tensor], root: int = 0) -> None:
-    """Copy the root's tensors to all workers."""
-    for tensor in state.values():
-        group.broadcast(tensor, root).wait()

@@ -79,11 +79,6 @@ def _check_layers(module: nn.Module) -> None:
             )
 
 
-def ignored_names(module: nn.Module) -> frozenset[str]:
-    """The parameters and buffers that stay each worker's own: torch's attribute of the module."""
-    return frozenset(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
-
-
 def _device(
     params: Mapping[str, nn.Parameter], device_ids: Sequence[int | torch.device | str] | None
 ) -> torch.device | None:

@@ -1,6 +1,6 @@
 """`shoal.OneCopy`: one copy of the weights for all workers of a machine, in a training loop of your own."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import final
 
@@ -12,72 +12,25 @@ from shoal.comm.group import Finished, Group
 from shoal.config.arguments import checks_arguments
 from shoal.config.sections.values import Number
 from shoal.errors import ConfigError
-from shoal.events.spans import HostClock, SpanRecorder
 from shoal.models.common import check_has_values
-from shoal.optim.over import build_over, regroup
 from shoal.strategies.buckets.buffer_sync import buffer_sync_of
 from shoal.strategies.buckets.reducer import Reducer, ReducerOptions
 from shoal.strategies.buckets.unused import Unused, refuse_dropped
-from shoal.strategies.ddp.module_sync import broadcast_state, shared_state
 from shoal.strategies.library.backward_pass import BackwardPass
 from shoal.strategies.library.default_group import group_of
 from shoal.strategies.library.divided_gradients import ShownGradients
+from shoal.strategies.library.divided_weights import (
+    Trained,
+    groups_of_wholes,
+    optimizer_of_slices,
+    wholes_in_groups,
+)
+from shoal.strategies.library.shared_state import broadcast_state, shared_state
 from shoal.strategies.library.user_objects import SetUp, redirect_step, redirect_zero_grad, show_wholes
-from shoal.strategies.norms import chunk_norms, clip, global_norm, in_order
+from shoal.strategies.norms import chunk_norms, clip, global_norm
 from shoal.strategies.pieces.mapped_weights import ALL, MappedWeights, check_maps_memory
-from shoal.strategies.pieces.piece import Place
 from shoal.strategies.pieces.slices import Slices
 from shoal.strategies.replicas.sync_batchnorm import give_group
-from shoal.strategies.update import MakeOptimizer, ParameterGroups, check_elementwise, parameter_groups
-
-
-@final
-class Trained:
-    """A model's parameters as `Slices` takes them: none is divided yet."""
-
-    def __init__(self, params: dict[str, Tensor]) -> None:
-        self.params = params
-        self.span = SpanRecorder(HostClock())
-        self.sharded_over: Sequence[Group] = ()
-        self.repeated: Collection[str] = ()
-        first = next(iter(params.values())).detach()
-        self.zero = first.new_zeros((), dtype=first.dtype.to_real())
-
-    def place_of(self, name: str) -> Place:
-        """The whole parameter."""
-        return Place.whole(self.params[name])
-
-    def all_norms(self, norms: Mapping[str, Tensor]) -> Tensor:
-        """The norms as they are."""
-        return in_order(norms)
-
-
-def groups_of_wholes(make_optimizer: MakeOptimizer, params: Mapping[str, Tensor]) -> ParameterGroups | None:
-    """Build the optimizer of whole parameters, to learn their groups and whether it can update slices of them."""
-    optimizer = build_over(make_optimizer, params.values())
-    check_elementwise(optimizer, "shoal.DistributedDataParallel")
-    return parameter_groups(optimizer, params)
-
-
-def optimizer_of_slices(
-    make_optimizer: MakeOptimizer, groups: ParameterGroups | None, slices: Slices
-) -> torch.optim.Optimizer:
-    """The optimizer of this worker's slices, in the groups of the whole parameters."""
-    # An optimizer needs a parameter; a worker may own none of a small model.
-    optimizer = build_over(make_optimizer, [*slices.params.values()] or [torch.zeros(1)])
-    if groups is not None:
-        regroup(optimizer, slices.params, *groups)
-    return optimizer
-
-
-def wholes_in_groups(params: Mapping[str, Tensor], groups: ParameterGroups | None) -> list[list[Tensor]]:
-    """The parameters of each group."""
-    if groups is None:
-        return [[*params.values()]]
-    return [
-        [param for name, param in params.items() if groups.number_of.get(name) == number]
-        for number in range(groups.size)
-    ]
 
 
 @final

@@ -17,13 +17,18 @@ from shoal.models.common import check_has_values
 from shoal.strategies.buckets.buffer_sync import buffer_sync_of
 from shoal.strategies.buckets.gradient_slots import Factor
 from shoal.strategies.buckets.unused import Unused
-from shoal.strategies.ddp.module_sync import broadcast_state, shared_state
 from shoal.strategies.library.backward_pass import BackwardPass, tensors_in
 from shoal.strategies.library.default_group import check_threads, group_of
 from shoal.strategies.library.divided_gradients import ShownGradients
+from shoal.strategies.library.divided_weights import (
+    Trained,
+    groups_of_wholes,
+    optimizer_of_slices,
+    wholes_in_groups,
+)
+from shoal.strategies.library.shared_state import broadcast_state, shared_state
 from shoal.strategies.library.user_objects import SetUp, redirect_step, redirect_zero_grad, show_wholes
 from shoal.strategies.norms import chunk_norms, clip, global_norm
-from shoal.strategies.onecopy.library import Trained, groups_of_wholes, optimizer_of_slices, wholes_in_groups
 from shoal.strategies.pieces.piece import Piece
 from shoal.strategies.pieces.state import load_optimizer, optimizer_pieces
 from shoal.strategies.pieces.whole_tensors import WholeTensors
