@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -13,7 +15,9 @@ from pathlib import Path
 from shoal.labs.check.sandbox import isolation, kernel
 from shoal.labs.check.sandbox.limits import Limits
 
-own, other, outside = map(Path, sys.argv[1:])
+own, other, outside = map(Path, sys.argv[1:4])
+sys.path.insert(0, sys.argv[4])
+import installed_below_tmp
 
 def tried(action, *args):
     try:
@@ -53,6 +57,8 @@ if child == 0:
         "interpreter": interpreter,
         "own folder": tried((folder / "new").write_text, "x"),
         "outside": tried(outside.write_text, "x"),
+        "below /tmp": tried(Path(installed_below_tmp.__file__).read_text),
+        "written below /tmp": tried(Path(installed_below_tmp.__file__).write_text, "x"),
         "package": tried(Path(isolation.__file__).write_text, "x"),
         "loopback": tried(connect),
         "network": tried(leave_network),
@@ -73,12 +79,14 @@ def seen(tmp_path_factory):
     for name in (own, "other"):
         (root / name).mkdir()
         (root / name / "model.py").write_text("")
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, root / own, root / "other", "/etc/shoal-test"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    with TemporaryDirectory(dir="/tmp") as packages:
+        Path(packages, "installed_below_tmp.py").touch()
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, root / own, root / "other", "/etc/shoal-test", packages],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
     assert done.stdout, done.stderr
     return json.loads(done.stdout), root / own
 
@@ -90,6 +98,7 @@ def test_it_sees_its_own_folder_and_not_the_neighbours(seen):
 
 def test_of_the_rest_it_sees_what_python_needs(seen):
     assert seen[0]["interpreter"] == 0
+    assert seen[0]["below /tmp"] == "done"
     assert seen[0]["above the interpreter"] == []
     assert seen[0]["processes"] == ["1"]
     assert seen[0]["users"] == 1
@@ -103,6 +112,7 @@ def test_what_it_writes_into_its_folder_is_not_kept(seen):
 
 def test_nothing_else_can_be_written_and_mounts_cannot_be_changed(seen):
     assert seen[0]["outside"] == seen[0]["package"] == "Read-only file system"
+    assert seen[0]["written below /tmp"] == "Read-only file system"
     assert seen[0]["remount"] == "Operation not permitted"
     assert seen[0]["namespace"] != "done"
 

@@ -96,12 +96,15 @@ def settle(folder: Path, limits: Limits) -> Path:
     solution = os.open(folder, os.O_PATH | os.O_DIRECTORY)
     kernel.mount("tmpfs", BASE, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "size=4m,mode=0755")
     os.chdir(BASE)
-    _lay_out({path: link for path, link in needed.items() if link}, shown)
+    _lay_out()
+    _show(needed, shown, below_writable=False)
     kernel.make_read_only(".", below=True)
     for place, descriptor in devices.items():
         _bind(descriptor, place)
     _own_processes()
     _own_folders(solution, int(limits.file_gib * GIB))
+    for place in _show(needed, shown, below_writable=True):  # a mount on its folder would hide an earlier one
+        kernel.make_read_only(place, below=True)
     kernel.enter_root()
     for descriptor in (solution, *shown.values(), *devices.values()):
         os.close(descriptor)
@@ -118,8 +121,8 @@ def _bind(descriptor: int, place: str) -> None:
     kernel.mount(f"/proc/self/fd/{descriptor}", place, "", kernel.MS_BIND | kernel.MS_REC)
 
 
-def _lay_out(links: Mapping[str, str], shown: Mapping[str, int]) -> None:
-    """The folders of the new root, which is the current directory, with everything that is only read."""
+def _lay_out() -> None:
+    """The folders of the new root, which is the current directory, and the files that are its own."""
     for name in (*EMPTY, *WRITABLE):
         os.makedirs(name)
     for name in DEVICES:
@@ -127,17 +130,27 @@ def _lay_out(links: Mapping[str, str], shown: Mapping[str, int]) -> None:
     os.symlink("/proc/self/fd", "dev/fd")
     for name, text in _of_etc().items():
         Path("etc", name).write_text(text, encoding="utf-8")
-    for path, link in links.items():
-        os.makedirs(os.path.dirname(path[1:]) or ".", exist_ok=True)
-        os.symlink(link, path[1:])
-    for path, descriptor in shown.items():
+
+
+def _show(needed: Mapping[str, str], shown: Mapping[str, int], below_writable: bool) -> list[str]:
+    """Make links and mounts of the needed paths below writable folders, or of all others; gives the mounts."""
+    chosen = [
+        path
+        for path in needed
+        if any(path.startswith(f"/{name}/") for name in WRITABLE) == below_writable
+    ]
+    for path in chosen:
         place = Path(path[1:])
-        if stat.S_ISDIR(os.stat(descriptor).st_mode):
-            place.mkdir(parents=True, exist_ok=True)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if needed[path]:
+            place.symlink_to(needed[path])
+            continue
+        if stat.S_ISDIR(os.stat(shown[path]).st_mode):
+            place.mkdir(exist_ok=True)
         else:
-            place.parent.mkdir(parents=True, exist_ok=True)
             place.touch()
-        _bind(descriptor, str(place))
+        _bind(shown[path], str(place))
+    return [path[1:] for path in chosen if not needed[path]]
 
 
 def _of_etc() -> dict[str, str]:
