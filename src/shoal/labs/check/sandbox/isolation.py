@@ -135,9 +135,7 @@ def _lay_out() -> None:
 def _show(needed: Mapping[str, str], shown: Mapping[str, int], below_writable: bool) -> list[str]:
     """Make links and mounts of the needed paths below writable folders, or of all others; gives the mounts."""
     chosen = [
-        path
-        for path in needed
-        if any(path.startswith(f"/{name}/") for name in WRITABLE) == below_writable
+        path for path in needed if any(path.startswith(f"/{name}/") for name in WRITABLE) == below_writable
     ]
     for path in chosen:
         place = Path(path[1:])
