@@ -52,8 +52,8 @@ def _tested(folder: Path, ours: Collection[Task]) -> tuple[dict[Task, list[Fault
     workers, flag = workers_of(folder), microbatch_flag(folder)
     plain, again = run_program(folder, workers, STEPS, [], ours=ours), None
     if not plain.stopped_in:
-        given = ([f"{flag}={MICROBATCHES}"], MICROBATCHES) if flag else ([],)
-        again = run_program(folder, workers, 1, *given, ours=ours)
+        flags, count = ([f"{flag}={MICROBATCHES}"], MICROBATCHES) if flag else ([], 1)
+        again = run_program(folder, workers, 1, flags, count, ours=ours)
     found = dict(plain.faults)
     if "init_parameters" in found:
         found["init_parameters"] = found["init_parameters"] or initial_faults(plain, again, sets_seed(folder))

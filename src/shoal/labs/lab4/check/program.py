@@ -22,10 +22,9 @@ from shoal.comm.threads.frames import frames_of
 from shoal.labs.check.failures import failures
 from shoal.labs.check.fault import Fault, fault
 from shoal.labs.check.nodes import Node, run_nodes
-from shoal.labs.lab4.check import mended
 from shoal.labs.lab4.check.holds import Holds
 from shoal.labs.lab4.check.judge import Task, judge, values
-from shoal.labs.lab4.check.mended import PLACES
+from shoal.labs.lab4.check.mended import PLACES, run_mended
 from shoal.labs.lab4.check.observe import Enough, Wrong, install
 from shoal.labs.lab4.check.reference import PARAMETERS
 from shoal.labs.lab4.check.reports import gather
@@ -39,6 +38,9 @@ POLL_S = 0.02
 PORTS = 3
 """How many ports are tried: another program may take a free one before the student's does."""
 FUNCTIONS: dict[str, Task] = {function: task for task, (_, _, function) in PLACES.items()}
+
+WITHOUT_A_NAME: tuple[Task, ...] = ("stages", "forward")
+"""Tasks that an error costs which is in the function of no task."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +94,8 @@ def run_program(
 def _of_failures(faults: list[Fault]) -> Outcome:
     """The program stopped before it did anything of this lab; in the function of a task, if the error names one."""
     functions = [name for each in faults for name in str(each.values.get("functions", "")).split(",")]
-    tasks = {FUNCTIONS[name] for name in functions if name in FUNCTIONS}
-    found: dict[Task, list[Fault]] = dict.fromkeys(tasks or ("stages", "forward"), faults)
+    tasks: set[Task] = {FUNCTIONS[name] for name in functions if name in FUNCTIONS}
+    found = dict.fromkeys(tasks or WITHOUT_A_NAME, faults)
     return Outcome(found, stopped_in=next(iter(found)))
 
 
@@ -171,7 +173,7 @@ def worker(
 def _program(folder: str, ours: Collection[Task], errors: list[BaseException]) -> None:
     try:
         if ours:
-            mended.run(folder, ours)
+            run_mended(folder, ours)
         else:
             runpy.run_path(f"{folder}/model.py", run_name="__main__")
     except Enough:
