@@ -103,6 +103,11 @@ PLANTED = (
         (OPTIMIZER, {"                param -= self.lr * param.grad\n\n\nclass SgdOptimizer": "                param -= self.lr * (param.grad + 0.1 * param)\n\n\nclass SgdOptimizer"}, "gd_step", "weight decay"),
         (OPTIMIZER, {"p.data -= self.lr * p.grad\n\n\nclass SGDOptimizer(GdOptimizer):\n    pass": "p.data -= self.lr * (p.grad + 0.1 * p.data)\n\n\nclass SGDOptimizer(BaseOptimizer):\n    def step(self):\n        for p in self.params:\n            if p.grad is not None:\n                p.data -= self.lr * p.grad"}, "gd_step", "weight decay"),
     ),
+    both(
+        "softmax before the cross-entropy", "1",
+        (MODEL, {"loss_fn(model(pictures), labels)": "loss_fn(model(pictures).softmax(1), labels)"}, "train_step", "not the gradient"),
+        (MODEL, {"loss_fn(model(inputs), labels)": "loss_fn(F.softmax(model(inputs), dim=1), labels)"}, "train_step", "takes the softmax itself"),
+    ),
     # Lab 2
     both(
         "all-gather into [zeros] * size", "2",
@@ -152,6 +157,16 @@ PLANTED = (
     both("nodes begin with different parameters", "2", None,
         (MODEL, {"    dist_utils.init_parameters(model)\n": ""}, "train_step", "begin with different parameters"),
     ),
+    both(
+        "gradients never cleared", "2",
+        (MODEL, {"    optimizer.zero_grad()\n": ""}, "train_step", "accumulate"),
+        (MODEL, {"            optimizer.zero_grad()\n": ""}, "train_step", "accumulate"),
+    ),
+    both(
+        "averaged gradients cleared before the step", "2",
+        (MODEL, {"    optimizer.step()\n    return": "    optimizer.zero_grad()\n    optimizer.step()\n    return"}, "train_step", "cleared before the step"),
+        (MODEL, {"            optimizer.step()\n": "            optimizer.zero_grad()\n            optimizer.step()\n"}, "train_step", "no gradient"),
+    ),
     # Lab 3
     both(
         "a sampler that ranges over one node's share", "3",
@@ -189,6 +204,20 @@ PLANTED = (
         "__len__ is the whole set", "3",
         (SAMPLER, {"return len(range(self.rank, len(self.dataset), self.num_replicas))": "return len(self.dataset)"}, "length", "equal shares are"),
         (SAMPLER, {"        return self.num_samples\n": "        return len(self.dataset)\n"}, "length", "equal shares are"),
+    ),
+    both(
+        "gradients never cleared", "3",
+        (MODEL, {"        optimizer.zero_grad()\n": ""}, "train_epoch", "accumulate"),
+        (MODEL, {"            optimizer.zero_grad()\n": ""}, "train_epoch", "accumulate"),
+    ),
+    both("a sampler that no loader has", "3", None,
+        (MODEL, {"shuffle=False, sampler=sampler": "shuffle=True", "        dataloader.sampler.set_epoch(epoch)\n": ""}, "train_epoch", "the set is not divided"),
+    ),
+    both("every node takes the part of rank 0", "3", None,
+        (MODEL, {"args.n_devices, rank, shuffle": "args.n_devices, 0, shuffle"}, "train_epoch", "the set is not divided"),
+    ),
+    both("a sampler for one node on every node", "3", None,
+        (MODEL, {"args.n_devices, rank, shuffle": "1, 0, shuffle"}, "train_epoch", "the set is not divided"),
     ),
     # Lab 4
     both(

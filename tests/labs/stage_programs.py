@@ -167,9 +167,9 @@ WRONG = {
     ("no_backward", "train_step"): {STEP: "".join(reversed(STEP.splitlines(keepends=True)))},
     ("local_backward", "train_step"): {"dist_autograd.backward(context_id, [loss])": "loss.backward()"},
     ("no_shutdown", "stages"): {"    rpc.shutdown()\n": ""},
-    ("relu_missing", "stages"): {"nn.Conv2d(6, 16, 5), nn.ReLU(), nn": "nn.Conv2d(6, 16, 5), nn"},
+    ("relu_missing", "forward"): {"nn.Conv2d(6, 16, 5), nn.ReLU(), nn": "nn.Conv2d(6, 16, 5), nn"},
     ("not_split", "stages"): {'"worker2" if n > 2 else "worker1"': '"worker1"'},
-    ("raises_there", "stages"): {"torch.relu(self.fc1(x))": "torch.relu(self.fc3(x))"},
+    ("raises_there", "forward"): {"torch.relu(self.fc1(x))": "torch.relu(self.fc3(x))"},
     ("serial", "forward_microbatches"): {
         "futures.append(self.rref2.rpc_async().forward(y_rref))": (
             "futures.append(self.rref2.rpc_sync().forward(y_rref))"

@@ -3,6 +3,7 @@
 import pytest
 from recorded import recorded, step, trained
 
+from shoal.labs.check.fault import fault
 from shoal.labs.check.program import Run, steps_of
 from shoal.labs.lab1.check import CHECKS
 from shoal.labs.lab1.check.course import order_faults, step_faults
@@ -67,6 +68,18 @@ def test_faults_of_adam_belong_to_its_state_or_its_step():
 
 
 def adam_faults_of(check, key):
-    from shoal.labs.check.fault import fault
+    return {task: check.of_task(task, [fault(key, size=1)], "") for task in check.tasks}
 
-    return {task: check.of_task(task, [fault(key, size=1)]) for task in check.tasks}
+
+@pytest.mark.parametrize(
+    ("source", "key"),
+    [
+        ("p.data -= step  # Task adam_step: …", "not_reached"),
+        ('raise NotImplementedError("Task adam_step: …")', "not_done"),
+    ],
+)
+def test_a_step_that_is_written_is_not_tested_without_its_state(source, key):
+    (check,) = [each for each in CHECKS if "adam_step" in each.tasks]
+    faults = [fault("not_done", functions="__init__")]
+    assert [each.key for each in check.of_task("adam_step", faults, source)] == [key]
+    assert [each.key for each in check.of_task("adam_state", faults, source)] == ["not_done"]

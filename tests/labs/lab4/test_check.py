@@ -2,9 +2,11 @@
 
 import pytest
 from stage_programs import DIST_UTILS, HELPER, RIGHT, WRONG, changed
+from student_folders import written_by_student
 
 from shoal.labs.check.solution import check_folders
 from shoal.labs.handout.start import skeleton, solution
+from shoal.labs.lab4.check.mended import replaceable
 from shoal.labs.lab4.check.parts import initial_faults, microbatch_faults
 from shoal.labs.lab4.check.program import Outcome, run_program
 from shoal.labs.words import load_words
@@ -49,15 +51,12 @@ def test_a_typical_error_is_named_with_its_place(tmp_path, key, task):
     if task == "forward_microbatches":
         found = microbatch_faults(Outcome({}), run_program(folder, 3, 1, ["--micro=4"], 4), offered=True)
     else:
-        found = run_program(folder, 3, 2, []).faults[PARTS[task]]
+        found = run_program(folder, 3, 2, []).faults[task]
     assert [each.key for each in found] == [key]
     for lang in ("en", "zh"):
         sentence = load_words("shoal.labs.lab4", lang)(f"check.{key}", **found[0].values)
         assert "Traceback" not in sentence
         assert (".py:" in sentence) == (key not in {"relu_missing", "not_split", "no_shutdown"})
-
-
-PARTS = {"init_parameters": "init", "parameter_rrefs": "optimizer", "train_step": "step", "stages": "model"}
 
 
 def test_a_seed_that_only_the_driver_sets_is_named(tmp_path):
@@ -72,7 +71,7 @@ def test_a_program_that_does_not_end_is_stopped_with_the_lines_where_workers_wai
     folder = student(
         tmp_path, {"def train(args):\n": "def train(args):\n    import time; time.sleep(1000)\n"}
     )
-    (found,) = run_program(folder, 3, 1, [], limit_s=4.0).faults["step"]
+    (found,) = run_program(folder, 3, 1, [], limit_s=4.0).faults["train_step"]
     assert found.key == "hangs"
     assert "worker0: model.py:" in found.values["where"]
 
@@ -80,3 +79,40 @@ def test_a_program_that_does_not_end_is_stopped_with_the_lines_where_workers_wai
 def test_tasks_that_are_open_are_not_wrong(tmp_path):
     write_files(tmp_path, skeleton("4", "en"))
     assert set(words_of(tmp_path).values()) == {"open"}
+
+
+RAISES = "raise NotImplementedError"
+PARTLY_DONE = {
+    "one is not done": (
+        {"parameter_rrefs": f'{RAISES}("Task parameter_rrefs: …")'},
+        {"parameter_rrefs": "open"},
+    ),
+    "one is done": (
+        {
+            task: f'{RAISES}("Task {task}: …")'
+            for task in ("stages", "init_parameters", "train_step", "forward_microbatches")
+        }
+        | {"forward": "pass"},
+        dict.fromkeys(("stages", "init_parameters", "forward", "train_step", "forward_microbatches"), "open"),
+    ),
+    "one keeps the others from being reached": (
+        {"stages": "self.stages = tuple(rpc.remote(first, kind) for kind in (ConvStage, FcStage, Pool))"},
+        {"stages": "wrong"},
+    ),
+    "all layers are on one worker": (
+        {"stages": "self.stages = tuple(rpc.remote(first, kind) for kind in (ConvStage, FcStage))"},
+        {"stages": "wrong"},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", PARTLY_DONE)
+def test_a_task_costs_its_own_points_alone(tmp_path, case):
+    bodies, expected = PARTLY_DONE[case]
+    write_files(tmp_path, solution("4"))
+    found = words_of(written_by_student(tmp_path, "4", **bodies))
+    assert found == dict.fromkeys(found, "right") | expected
+
+
+def test_functions_of_another_form_are_not_replaced(tmp_path):
+    assert replaceable(student(tmp_path, {})) == set()

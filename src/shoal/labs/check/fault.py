@@ -59,8 +59,12 @@ class Check:
     parts: int = 1
     """How many parts a task has that can be told apart; each gives the same share of its points."""
 
-    def of_task(self, task: str, faults: Sequence[Fault]) -> tuple[Fault, ...]:
-        """The faults of one task. An error stops the check: later tasks of the same check are not tested."""
+    def of_task(self, task: str, faults: Sequence[Fault], source: str) -> tuple[Fault, ...]:
+        """The faults of one task. An error stops the check: later tasks of the same check are not tested.
+
+        `source` is the student's file. It shows whether a later task is not done, either.
+        """
+        begun = f'NotImplementedError("Task {task}:' not in source
         kept: list[Fault] = []
         for each in faults:
             names = str(each.values.get("functions", "")).split(",") if each.key in STOPS else [each.key]
@@ -68,7 +72,7 @@ class Check:
             if owner == task:
                 kept.append(each)
             elif each.key in STOPS and self.tasks.index(owner) < self.tasks.index(task):
-                kept.append(each if each.key == "not_done" else fault("not_reached"))
+                kept.append(fault("not_reached") if begun else fault("not_done"))
         return tuple(kept)
 
     def share(self, faults: Sequence[Fault]) -> float:

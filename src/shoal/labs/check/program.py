@@ -9,7 +9,7 @@ import os
 import re
 import runpy
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -207,6 +207,24 @@ def steps_of(node: Sequence[Event]) -> list[Step]:
         )
         start, now_s = end, then_s
     return steps
+
+
+def gradient_faults(steps: Sequence[Step]) -> list[Fault]:
+    """Steps without a gradient, or with one that was not cleared since the step before."""
+    for number, step in enumerate(steps):
+        backwards = [each for each in step.before if each.kind == "backward"]
+        if not backwards or not any(step.grads):
+            return [fault("no_gradient")]
+        left = backwards[0].values[0]
+        if number and any(left) and near(left, steps[number - 1].grads):
+            return [fault("accumulates")]
+    return []
+
+
+def loss_faults(runs: Iterable[Run]) -> list[Fault]:
+    """A loss that takes the softmax itself, and is given probabilities."""
+    losses = [each for run in runs for each in run.events("loss")]
+    return [fault("softmax_twice", place=each.place) for each in losses if each.values[1:] == (True,)][:1]
 
 
 def near(given: Sequence[float], right: Sequence[float]) -> bool:

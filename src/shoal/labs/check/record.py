@@ -171,7 +171,8 @@ class Recorder:
     def _loss(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def call(scores: Tensor, labels: Tensor, *args: Any, **kwargs: Any) -> Any:
             if self._inside == 0 and torch.is_grad_enabled():
-                self.note("loss", len(labels) if labels.ndim else 1)
+                twice = original.__name__ == "cross_entropy" and _are_probabilities(scores)
+                self.note("loss", len(labels) if labels.ndim else 1, twice)
             self._inside += 1
             try:
                 return original(scores, labels, *args, **kwargs)
@@ -281,6 +282,13 @@ class Recorder:
             not (self.scratch / f"done-{rank}").exists() for rank in range(self.size)
         ):
             time.sleep(0.02)
+
+
+def _are_probabilities(scores: Tensor) -> bool:
+    """Whether each row is the output of a softmax."""
+    with torch.no_grad(), torch._C.DisableTorchFunction():  # pyright: ignore
+        rows = scores.detach().double()
+        return bool(len(rows) and (rows >= 0).all() and ((rows.sum(dim=-1) - 1).abs() < 1e-4).all())
 
 
 def _length(data: Any) -> int:

@@ -25,6 +25,8 @@ NO_SANDBOX = "no_sandbox"
 """The fault of a task whose sandbox could not be set up."""
 LONGEST = 10_000
 """Letters of all sentences about a task."""
+MOST_SOURCE = 2**20
+"""Letters of a student's file that are read outside of the sandbox."""
 DEEPEST = 4
 """Folders within folders in which files of the hand-out are looked for."""
 
@@ -143,8 +145,17 @@ def verdicts_of(
         Verdict(path, task, own, each.optional or (in_the_courses and not each.course), each.share(own))
         for each, path, found in zip(checks, paths, faults, strict=True)
         for task in each.tasks
-        for own in [each.of_task(task, found)]
+        for own in [each.of_task(task, found, _source(path))]
     )
+
+
+def _source(path: Path) -> str:
+    """The text of a student's file; of a very long one, the beginning."""
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            return file.read(MOST_SOURCE)
+    except OSError:
+        return ""
 
 
 def tasks_of(number: str, folder: Path, limits: Limits) -> list[Task]:

@@ -4,7 +4,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from shoal.labs.check.fault import Fault, fault
-from shoal.labs.check.program import Run, Step, near, not_shown, run_program, steps_of
+from shoal.labs.check.program import Run, Step, gradient_faults, loss_faults, not_shown, run_program, steps_of
 
 MOST_RUNS = 3
 NAMES = ("gd", "sgd", "adam")
@@ -67,14 +67,7 @@ def train_step_faults(folder: Path) -> list[Fault]:
     steps = [step for run in runs for step in _steps(run)]
     if not steps:
         return not_shown(runs[0], "optimizer.step()")
-    for number, step in enumerate(steps):
-        backwards = [each for each in step.before if each.kind == "backward"]
-        if not backwards or not any(step.grads):
-            return [fault("no_gradient")]
-        left = backwards[0].values[0]
-        if number and any(left) and near(left, steps[number - 1].grads):
-            return [fault("accumulates")]
-    return []
+    return [*gradient_faults(steps), *loss_faults(runs)]
 
 
 def _steps(run: Run) -> list[Step]:

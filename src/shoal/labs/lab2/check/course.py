@@ -8,7 +8,18 @@ from typing import Any
 
 from shoal.labs.check.code_files import code_files
 from shoal.labs.check.fault import Fault, fault
-from shoal.labs.check.program import Event, Run, Step, near, not_shown, run_program, steps_of, stops
+from shoal.labs.check.program import (
+    Event,
+    Run,
+    Step,
+    gradient_faults,
+    loss_faults,
+    near,
+    not_shown,
+    run_program,
+    steps_of,
+    stops,
+)
 
 NODES = 2
 MOST_RUNS = 3
@@ -35,6 +46,8 @@ def train_step_faults(folder: Path) -> list[Fault]:
     found = [
         *(each for _, nodes in shown for each in exchange_faults(nodes)),
         *(each for run, nodes in shown for each in seconds_faults(run, nodes)),
+        *(each for _, nodes in shown for each in gradient_faults(nodes[0])),
+        *loss_faults(runs),
         *branch_faults(folder),
     ]
     bottlenecks = [each for _, nodes in shown for each in bottleneck_seen(nodes)]

@@ -24,6 +24,7 @@ PARTS = {
     "step": (
         *(*OUT_OF_ORDER, "average_before_backward", "accumulates", "wrong_gradient", "average_cleared"),
         *("not_the_average", "wrong_loss", "never_exchanged", "other_starts", "branch"),
+        *("no_gradient", "softmax_twice"),
     ),
     "delay": ("slept", "sleeps_after", "no_bottleneck"),
     "seconds": SECONDS,

@@ -4,7 +4,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shoal.labs.check.fault import Fault, fault
-from shoal.labs.check.program import Event, Step, near, not_shown, run_program, steps_of
+from shoal.labs.check.program import (
+    Event,
+    Step,
+    gradient_faults,
+    loss_faults,
+    near,
+    not_shown,
+    run_program,
+    steps_of,
+)
 
 NODES = 2
 
@@ -15,13 +24,19 @@ def train_epoch_faults(folder: Path) -> list[Fault]:
     nodes = [steps_of(node) for node in run.nodes]
     if len(nodes) < NODES or not all(nodes):
         return not_shown(run, "optimizer.step()")
-    return [*passes_faults(run.nodes), *exchange_faults(nodes)]
+    return [
+        *passes_faults(run.nodes),
+        *exchange_faults(nodes),
+        *gradient_faults(nodes[0]),
+        *loss_faults([run]),
+    ]
 
 
 def passes_faults(nodes: Sequence[Sequence[Event]]) -> list[Fault]:
     """Do the nodes' samplers divide one permutation, and another one in every epoch?"""
     found: list[Fault] = []
-    passes = [passes_of(node) for node in nodes]
+    trained = [passes_of(node) for node in nodes]
+    passes = [[each for each in own if each[0].values[1] == "MySampler"] for own in trained]
     orders = [[indices for _, indices in own[:2]] for own in passes]
     if any(len(own) > 1 and own[0] == own[1] != sorted(own[0]) for own in orders):
         found.append(fault("set_epoch_not_called"))
@@ -31,11 +46,16 @@ def passes_faults(nodes: Sequence[Sequence[Event]]) -> list[Fault]:
         missed = whole - len({index for own in orders for index in own[0]})
         if missed > 0 and len(set(seeds)) > 1:
             found.append(fault("seed_by_rank", seeds=list(map(str, seeds)), missed=missed, samples=whole))
+    # Nodes may also train alone, for a comparison: only samples that are never divided are wrong.
+    divided = list(zip(*(passes if all(passes) else trained), strict=False))
+    seen = [[set(indices) for _, indices in each] for each in divided]
+    if seen and all(own == each[0] for each in seen for own in each):
+        found.append(fault("same_samples", samples=len(seen[0][0])))
     return found
 
 
 def passes_of(node: Sequence[Event]) -> list[tuple[Event, list[int]]]:
-    """The passes of MySampler that trained, with the indices of each."""
+    """The passes that trained, with the indices of each."""
     passes: list[tuple[Event, list[int], bool]] = []
     for event in node:
         if event.kind == "pass":
@@ -44,9 +64,7 @@ def passes_of(node: Sequence[Event]) -> list[tuple[Event, list[int]]]:
             passes[-1][1].extend(event.values[0])
         elif event.kind == "step" and passes:
             passes[-1] = (*passes[-1][:2], True)
-    return [
-        (event, indices) for event, indices, trains in passes if trains and event.values[1] == "MySampler"
-    ]
+    return [(event, indices) for event, indices, trains in passes if trains]
 
 
 def exchange_faults(nodes: Sequence[Sequence[Step]]) -> list[Fault]:

@@ -3,27 +3,26 @@
 ::
 
     parts      which run shows which task         observe     makes torch record what the program does
+    mended     our solution in place of a task
     program    runs it as every worker            seen        the record
     judge      record → faults                    reports     the records of all workers, collected over RPC
     reference  the same network in one process
 """
 
 from shoal.labs.check.fault import Check
-from shoal.labs.lab4.check.parts import part_faults
+from shoal.labs.lab4.check.parts import task_faults
 
 CHECKS = (
+    Check(("stages",), "model.py", task_faults("stages"), run="program"),
+    Check(("forward",), "model.py", task_faults("forward"), run="program"),
+    Check(("init_parameters",), "dist_utils.py", task_faults("init_parameters"), run="program"),
+    Check(("parameter_rrefs",), "dist_utils.py", task_faults("parameter_rrefs"), run="program"),
+    Check(("train_step",), "model.py", task_faults("train_step"), run="program"),
     Check(
-        ("stages", "forward"),
+        ("forward_microbatches",),
         "model.py",
-        part_faults("model"),
+        task_faults("forward_microbatches"),
+        optional=True,
         run="program",
-        blame={
-            **dict.fromkeys(("not_split", "other_network", "no_shutdown", "__init__"), "stages"),
-            **dict.fromkeys(("relu_missing", "other_scores", "unused", "forward"), "forward"),
-        },
     ),
-    Check(("init_parameters",), "dist_utils.py", part_faults("init"), run="program"),
-    Check(("parameter_rrefs",), "dist_utils.py", part_faults("optimizer"), run="program"),
-    Check(("train_step",), "model.py", part_faults("step"), run="program"),
-    Check(("forward_microbatches",), "model.py", part_faults("microbatches"), optional=True, run="program"),
 )

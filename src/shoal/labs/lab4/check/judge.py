@@ -12,43 +12,47 @@ from shoal.labs.check.fault import Fault, fault
 from shoal.labs.lab4.check.reference import PARAMETERS, RELUS, TOLERANCE, factor, matched, near, scores
 from shoal.labs.lab4.check.seen import FIRST, LAST, LAYERS, Held, Loss, Optimizer, Report, Seen, Step
 
-Part = Literal["model", "init", "optimizer", "step", "microbatches"]
-"""A part of the program that has a verdict of its own."""
+Task = Literal[
+    "stages", "forward", "init_parameters", "parameter_rrefs", "train_step", "forward_microbatches"
+]
 
 
-def judge(seen: Seen, microbatches: int) -> dict[Part, list[Fault]]:
-    """The faults of every part that the program reached."""
+def judge(seen: Seen, microbatches: int) -> dict[Task, list[Fault]]:
+    """The faults of every task that the program reached."""
     init = init_faults(seen)
     first = seen.steps[0] if seen.steps else seen.stopped
     if first is None:
-        return {"init": init} if init else {}
-    found: dict[Part, list[Fault]] = {"init": init, "optimizer": optimizer_faults(seen, first)}
-    found["model"] = network_faults(first.before)
-    if found["model"]:
-        return found
-    found["model"] = forward_faults(first)
-    if not found["model"] and seen.steps:  # gradients of another network cannot be compared
-        found["step"] = step_faults(seen)
+        return {"init_parameters": init} if init else {}
+    found: dict[Task, list[Fault]] = {
+        "init_parameters": init,
+        "parameter_rrefs": optimizer_faults(seen, first),
+        "stages": network_faults(first.before),
+    }
+    if any(each.key == "other_network" for each in found["stages"]):
+        return found  # with one process nothing more can be compared
+    found["forward"] = forward_faults(first)
+    if not found["forward"] and seen.steps:
+        found["train_step"] = step_faults(seen)
     if microbatches > 1 and seen.steps:
-        found["microbatches"] = microbatch_faults(first, microbatches)
+        found["forward_microbatches"] = microbatch_faults(first, microbatches)
     return found
 
 
 def network_faults(reports: Sequence[Report]) -> list[Fault]:
-    """The lab's network, each layer on one worker, and not all layers on the same."""
+    """The lab's network, and not all layers on the same worker."""
     found: list[Fault] = []
     others = [shape for report in reports for shape in report.other_weights]
     if others:
         found.append(fault("other_network", found=_shapes(others), expected=_shapes(LAYERS)))
-    missing = [name for name in PARAMETERS if not any(name in report.parameters for report in reports)]
-    if missing and not others:
-        found.append(fault("unused", parameters=missing))
     holders = [report.worker for report in reports if report.parameters]
     return [*found, fault("not_split", worker=holders[0])] if len(holders) == 1 else found
 
 
 def forward_faults(step: Step) -> list[Fault]:
     """The split model's scores must be those of one process with the same parameters."""
+    missing = [name for name in PARAMETERS if not any(name in each.parameters for each in step.before)]
+    if missing:
+        return [fault("unused", parameters=missing)]
     params = values(step.before)
     pictures, given = recorded(step, FIRST), recorded(step, LAST)
     if matched(given, scores(params, pictures)) is not None:

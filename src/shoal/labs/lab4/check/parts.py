@@ -1,44 +1,78 @@
-"""Which run of the program shows which part: a plain one, and one with micro-batches or from the start again."""
+"""Which run shows which task: a plain one, one with micro-batches or from the start again, with some tasks mended."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import lru_cache
 from pathlib import Path
+from typing import get_args
 
 from shoal.labs.check.code_files import code_files
 from shoal.labs.check.fault import Fault, fault
-from shoal.labs.lab4.check.judge import Part
+from shoal.labs.lab4.check.judge import Task
+from shoal.labs.lab4.check.mended import replaceable, undone
 from shoal.labs.lab4.check.program import Outcome, run_program
 
 STEPS = 2
 """Of the plain run: the second shows what is left over from the first."""
 MICROBATCHES = 4
 WORKERS = 3
+ERRORS = frozenset({"raises", "raises_there"})
 
 
-def part_faults(part: Part) -> Callable[[Path], list[Fault]]:
-    """What is wrong with one part of the program in a folder."""
-
-    def faults(folder: Path) -> list[Fault]:
-        plain, *_ = runs = _runs(folder, _stamp(folder))
-        if part == "microbatches":
-            return microbatch_faults(*runs, offered=bool(microbatch_flag(folder)))
-        found = plain.faults.get(part)
-        if found is None:
-            return [fault("not_reached")]
-        return found or (initial_faults(*runs, sets_seed(folder)) if part == "init" else [])
-
-    return faults
+def task_faults(task: Task) -> Callable[[Path], list[Fault]]:
+    """What is wrong with one task of the program in a folder."""
+    return lambda folder: _found(folder, _stamp(folder)).get(task, [fault("not_reached")])
 
 
-def microbatch_faults(plain: Outcome, again: Outcome | None, offered: bool) -> list[Fault]:
-    """What is wrong with the run in micro-batches: it must also equal one process."""
+@lru_cache(maxsize=8)
+def _found(folder: Path, stamp: tuple[tuple[str, int], ...]) -> dict[Task, list[Fault]]:
+    """The faults of every task that can be tested.
+
+    Where a task keeps another one from being tested, the program runs again with our solution of it. An error in such
+    a run counts only if all that was replaced is not done: other functions may rely on how a student solved a task.
+    """
+    open_tasks, can_be_ours = undone(folder), replaceable(folder)
+    found: dict[Task, list[Fault]] = {task: [fault("not_done")] for task in open_tasks}
+    ours = open_tasks & can_be_ours
+    while len(found) < len(get_args(Task)):
+        shown, hangs = _tested(folder, ours)
+        doubtful = ours - open_tasks
+        for task, faults in shown.items():
+            if not (doubtful and any(each.key in ERRORS for each in faults)):
+                found.setdefault(task, faults)
+        more = {task for task, faults in found.items() if faults} & can_be_ours - ours
+        if hangs or not more:
+            break
+        ours |= more
+    return found
+
+
+def _tested(folder: Path, ours: Collection[Task]) -> tuple[dict[Task, list[Fault]], bool]:
+    """The faults that a run with our solution of some tasks shows, and another one; and whether it waited in vain."""
+    workers, flag = workers_of(folder), microbatch_flag(folder)
+    plain, again = run_program(folder, workers, STEPS, [], ours=ours), None
+    if not plain.stopped_in:
+        flags, count = ([f"{flag}={MICROBATCHES}"], MICROBATCHES) if flag else ([], 1)
+        again = run_program(folder, workers, 1, flags, count, ours=ours)
+    found = dict(plain.faults)
+    if "init_parameters" in found:
+        found["init_parameters"] = found["init_parameters"] or initial_faults(plain, again, sets_seed(folder))
+    in_parts = microbatch_faults(plain, again, offered=bool(flag))
+    if in_parts is not None:
+        found["forward_microbatches"] = in_parts
+    return found, any(each.key == "hangs" for faults in found.values() for each in faults)
+
+
+def microbatch_faults(plain: Outcome, again: Outcome | None, offered: bool) -> list[Fault] | None:
+    """What is wrong with the run in micro-batches, which must equal one process; None if that cannot be tested."""
     if not offered or (again and again.refused):
         return [fault("not_offered")]
     if again is None:
-        return plain.faults.get("microbatches", [fault("not_reached")])
-    found = [again.faults[part] for part in ("model", "microbatches", "step") if part in again.faults]
-    return next(filter(None, found), []) if found else [fault("not_reached")]
+        return plain.faults.get("forward_microbatches")
+    tasks: tuple[Task, ...] = ("stages", "forward", "forward_microbatches", "train_step")
+    found = [again.faults[task] for task in tasks if again.faults.get(task) and not plain.faults.get(task)]
+    tested = "train_step" in again.faults and not any(map(plain.faults.get, tasks))
+    return next(iter(found), [] if tested else None)
 
 
 def initial_faults(plain: Outcome, again: Outcome | None, sets_seed: bool) -> list[Fault]:
@@ -74,18 +108,6 @@ def workers_of(folder: Path) -> int:
         else None
     )
     return int(found[1]) if found else WORKERS
-
-
-@lru_cache(maxsize=8)
-def _runs(folder: Path, stamp: tuple[tuple[str, int], ...]) -> tuple[Outcome, Outcome | None]:
-    """The plain run and, if it came to its end, another one."""
-    workers, flag = workers_of(folder), microbatch_flag(folder)
-    plain = run_program(folder, workers, STEPS, [])
-    if plain.stopped_in:
-        return plain, None
-    if flag:
-        return plain, run_program(folder, workers, 1, [f"{flag}={MICROBATCHES}"], MICROBATCHES)
-    return plain, run_program(folder, workers, 1, [])
 
 
 def _stamp(folder: Path) -> tuple[tuple[str, int], ...]:

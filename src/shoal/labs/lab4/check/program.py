@@ -8,7 +8,7 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,7 +23,8 @@ from shoal.labs.check.failures import failures
 from shoal.labs.check.fault import Fault, fault
 from shoal.labs.check.nodes import Node, run_nodes
 from shoal.labs.lab4.check.holds import Holds
-from shoal.labs.lab4.check.judge import Part, judge, values
+from shoal.labs.lab4.check.judge import Task, judge, values
+from shoal.labs.lab4.check.mended import PLACES, run_mended
 from shoal.labs.lab4.check.observe import Enough, Wrong, install
 from shoal.labs.lab4.check.reference import PARAMETERS
 from shoal.labs.lab4.check.reports import gather
@@ -36,26 +37,20 @@ GOODBYE_S = 5.0
 POLL_S = 0.02
 PORTS = 3
 """How many ports are tried: another program may take a free one before the student's does."""
-FUNCTIONS: dict[str, Part] = {
-    "init_parameters": "init",
-    "parameter_rrefs": "optimizer",
-    "forward_microbatches": "microbatches",
-    "forward": "model",
-    "__init__": "model",
-    "train_step": "step",
-}
-"""Functions of the skeleton, and the parts that they belong to."""
-TASKS: dict[str, Part] = {**FUNCTIONS, "stages": "model"}
+FUNCTIONS: dict[str, Task] = {function: task for task, (_, _, function) in PLACES.items()}
+
+WITHOUT_A_NAME: tuple[Task, ...] = ("stages", "forward")
+"""Tasks that an error costs which is in the function of no task."""
 
 
 @dataclass(frozen=True)
 class Outcome:
     """What a run of the program showed."""
 
-    faults: dict[Part, list[Fault]]
-    """Of every part that was reached."""
-    stopped_in: Part | None = None
-    """The part in which the program stopped, if it did."""
+    faults: dict[Task, list[Fault]]
+    """Of every task that was reached."""
+    stopped_in: Task | None = None
+    """The task in which the program stopped, if it did."""
     initial: list[float] = field(default_factory=list[float])
     """A fingerprint of the initial parameters."""
     seeded: dict[str, str] = field(default_factory=dict[str, str])
@@ -73,26 +68,35 @@ def run_program(
     flags: Sequence[str],
     microbatches: int = 1,
     limit_s: float = LIMIT_S,
+    ours: Collection[Task] = (),
 ) -> Outcome:
-    """Run `model.py` of the folder as every worker, until it has made this many steps."""
-    nodes = run_workers(worker, folder, size, steps, flags, microbatches, limit_s)
+    """Run `model.py` of the folder as every worker, until it has made this many steps; with our solution of tasks."""
+    nodes = run_workers(worker, folder, size, steps, flags, microbatches, limit_s, ours)
     late = {f"worker{rank}": node.answer["waits"] for rank, node in enumerate(nodes) if node.answer}
     answer = nodes[0].answer
     if any(late.values()):
         where = "; ".join(f"{worker}: {place}" for worker, place in late.items() if place)
-        return Outcome({"step": [fault("hangs", where=where)]}, stopped_in="step")
+        return Outcome({"train_step": [fault("hangs", where=where)]}, stopped_in="train_step")
     left = [f"worker{rank}" for rank, node in enumerate(nodes) if node.answer and node.answer.get("left")]
     if left:
-        return Outcome({"model": [fault("no_shutdown", workers=left)]}, stopped_in="model")
+        return Outcome({"stages": [fault("no_shutdown", workers=left)]}, stopped_in="stages")
     if answer is None:
-        return Outcome({"model": failures(nodes)}, stopped_in="model")
-    found: dict[Part, list[Fault]] = {
-        part: [Fault(key, values) for key, values in answer["faults"][part]]
-        for part in get_args(Part)
-        if part in answer["faults"]
+        return _of_failures(failures(nodes))
+    found: dict[Task, list[Fault]] = {
+        task: [Fault(key, values) for key, values in answer["faults"][task]]
+        for task in get_args(Task)
+        if task in answer["faults"]
     }
     rest = {key: answer[key] for key in ("stopped_in", "initial", "seeded", "driver_seeded", "refused")}
     return Outcome(found, **rest)
+
+
+def _of_failures(faults: list[Fault]) -> Outcome:
+    """The program stopped before it did anything of this lab; in the function of a task, if the error names one."""
+    functions = [name for each in faults for name in str(each.values.get("functions", "")).split(",")]
+    tasks: set[Task] = {FUNCTIONS[name] for name in functions if name in FUNCTIONS}
+    found = dict.fromkeys(tasks or WITHOUT_A_NAME, faults)
+    return Outcome(found, stopped_in=next(iter(found)))
 
 
 def run_workers(
@@ -103,13 +107,22 @@ def run_workers(
     flags: Sequence[str],
     microbatches: int = 1,
     limit_s: float = LIMIT_S,
+    ours: Collection[Task] = (),
 ) -> list[Node]:
     """Run `work`, which calls `worker`, as every worker of the program; on another port if its port was taken."""
     nodes: list[Node] = []
     for _ in range(PORTS):
         with TemporaryDirectory(prefix="shoal-check-") as scratch:
             address = [f"--n_devices={size}", "--master_addr=127.0.0.1", f"--master_port={_free_port()}"]
-            given = (str(folder.resolve()), [*address, *flags], steps, scratch, microbatches, limit_s)
+            given = (
+                str(folder.resolve()),
+                [*address, *flags],
+                steps,
+                scratch,
+                microbatches,
+                limit_s,
+                list(ours),
+            )
             nodes = run_nodes(work, folder, size, *given, meet=False, limit_s=limit_s + 2 * GOODBYE_S)
         if not any(node.raised and "EADDRINUSE" in node.raised.text for node in nodes):
             break
@@ -117,7 +130,14 @@ def run_workers(
 
 
 def worker(
-    rank: int, folder: str, flags: list[str], steps: int, scratch: str, microbatches: int, limit_s: float
+    rank: int,
+    folder: str,
+    flags: list[str],
+    steps: int,
+    scratch: str,
+    microbatches: int,
+    limit_s: float,
+    ours: list[Task],
 ) -> dict[str, Any]:
     """One worker: the student's program in a thread, watched by this one."""
     for name in ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"):
@@ -127,7 +147,7 @@ def worker(
     holds = Holds(Path(scratch), microbatches) if microbatches > 1 else None
     install(folder, steps, holds)
     errors: list[BaseException] = []
-    thread = Thread(target=_program, args=(folder, errors), daemon=True)
+    thread = Thread(target=_program, args=(folder, ours, errors), daemon=True)
     thread.start()
     deadline_s, waited_in = time.monotonic() + limit_s, dict[str, str]()
     while thread.is_alive() and time.monotonic() < deadline_s:
@@ -143,14 +163,19 @@ def worker(
         return {"waits": "", "left": _is_connected()}
     answer = _driver_answer(error, microbatches)
     for key in holds.faults() if holds else ():
-        answer["faults"].setdefault("microbatches", []).append([key, {"place": waited_in.get(key, "?")}])
+        answer["faults"].setdefault("forward_microbatches", []).append(
+            [key, {"place": waited_in.get(key, "?")}]
+        )
     _say_goodbye()
     return {"waits": "", **answer}
 
 
-def _program(folder: str, errors: list[BaseException]) -> None:
+def _program(folder: str, ours: Collection[Task], errors: list[BaseException]) -> None:
     try:
-        runpy.run_path(f"{folder}/model.py", run_name="__main__")
+        if ours:
+            run_mended(folder, ours)
+        else:
+            runpy.run_path(f"{folder}/model.py", run_name="__main__")
     except Enough:
         pass
     except BaseException as error:
@@ -175,20 +200,20 @@ def _driver_answer(error: BaseException | None, microbatches: int) -> dict[str, 
     if error is not None and not SEEN.steps and SEEN.optimizers:
         _in_time(_collect)
     found = judge(SEEN, microbatches)
-    stopped: Part | None = None
+    stopped: Task | None = None
     if isinstance(error, Wrong):
-        stopped = "step"
+        stopped = "train_step"
         found[stopped] = list(error.faults)
     elif error is not None and not isinstance(error, SystemExit):
         stopped, wrong = _of_an_error(error)
         found[stopped] = [wrong]
     elif not SEEN.steps and not refused:
-        stopped = "step" if SEEN.optimizers else "optimizer"
+        stopped = "train_step" if SEEN.optimizers else "parameter_rrefs"
         found[stopped] = [fault("no_step" if SEEN.optimizers else "no_optimizer")]
     first = SEEN.steps[0].before if SEEN.steps else ()
     return {
         "faults": {
-            part: [[each.key, dict(each.values)] for each in faults] for part, faults in found.items()
+            task: [[each.key, dict(each.values)] for each in faults] for task, faults in found.items()
         },
         "stopped_in": stopped,
         "initial": [value for held in values(first).values() for value in held.flatten()[:3].tolist()],
@@ -199,7 +224,7 @@ def _driver_answer(error: BaseException | None, microbatches: int) -> dict[str, 
 
 
 def _collect() -> None:
-    """Ask all workers what they have recorded: a program that stopped in its first step shows the rest of its parts.
+    """Ask all workers what they have recorded: a program that stopped in its first step shows its other tasks.
 
     No parameter has changed yet, so all calls belong together, in the context and out of it.
     """
@@ -214,28 +239,27 @@ def _collect() -> None:
         SEEN.stopped = Step(None, "", reports, ())
 
 
-def _of_an_error(error: BaseException) -> tuple[Part, Fault]:
-    """The part in which the program failed, and how. An error on another worker names the line there."""
+def _of_an_error(error: BaseException) -> tuple[Task, Fault]:
+    """The task in which the program failed, and how. An error on another worker names the line there."""
     text, kind = str(error), type(error).__name__
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
         if frame.filename.startswith(f"{SEEN.folder}/")
     ]
-    named: list[Part] = [FUNCTIONS[frame.name] for frame in frames if frame.name in FUNCTIONS]
-    part: Part = named[-1] if named else _phase()
+    named: list[Task] = [FUNCTIONS[frame.name] for frame in frames if frame.name in FUNCTIONS]
+    task: Task = named[-1] if named else _phase()
     line = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "?"
-    task = re.search(r"Task (\w+): ", text)
-    if type(error) is NotImplementedError and task:
-        return TASKS.get(task[1], part), fault("not_done")
+    if type(error) is NotImplementedError and text.startswith("Task "):
+        return task, fault("not_done")
     remote = re.search(r"On WorkerInfo\(.*?name=(\w+)\):\s*(.*)", text)
     if remote:
         there = re.findall(rf'File "{re.escape(SEEN.folder)}/([^"]+)", line (\d+)', text)
         where = ":".join(there[-1]) if there else line
-        return part, fault(
+        return task, fault(
             "raises_there", worker=remote[1], error=_short(remote[2]), place=where, called=line
         )
-    return part, fault("raises", error=f"{kind}: {_short(text)} ({line})")
+    return task, fault("raises", error=f"{kind}: {_short(text)} ({line})")
 
 
 def _short(text: str) -> str:
@@ -243,10 +267,10 @@ def _short(text: str) -> str:
     return line if len(line) <= 160 else f"{line[:160]}…"
 
 
-def _phase() -> Part:
+def _phase() -> Task:
     if SEEN.optimizers:
-        return "step"
-    return "optimizer" if SEEN.remote else "model"
+        return "train_step"
+    return "parameter_rrefs" if SEEN.remote else "stages"
 
 
 def _say_goodbye() -> None:
