@@ -37,6 +37,12 @@ def test_a_page_names_paths_that_exist(page):
     assert [path for path in sorted(named) if not exists(path, page)] == []
 
 
+@pytest.mark.parametrize("page", [page for page in PAGES if PACKAGE in page.parents])
+def test_a_page_of_a_room_names_files_that_exist(page):
+    named = set(re.findall(r"`(\w+\.py)`", page.read_text(encoding="utf-8")))
+    assert named <= {path.name for path in (*PACKAGE.rglob("*.py"), *(ROOT / "tests").rglob("*.py"))}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_page_links_to_pages_that_exist(page):
     linked = re.findall(r"\]\(([^)#:\s]+)(?:#[\w-]*)?\)", page.read_text(encoding="utf-8"))

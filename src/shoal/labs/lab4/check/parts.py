@@ -40,7 +40,7 @@ def _found(folder: Path, stamp: tuple[tuple[str, int], ...]) -> dict[Task, list[
         for task, faults in shown.items():
             if not (doubtful and any(each.key in ERRORS for each in faults)):
                 found.setdefault(task, faults)
-        more = {task for task, faults in found.items() if faults} & can_be_ours - ours
+        more: set[Task] = {task for task in can_be_ours - ours if found.get(task)}
         if hangs or not more:
             break
         ours |= more
