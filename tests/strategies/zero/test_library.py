@@ -77,7 +77,7 @@ def train(sharded, shares, clip_norm=None, parts=1, steps=STEPS):
         with sharded.batch(num_samples=count):
             for part in range(parts):
                 x, y = own_inputs[part::parts], own_labels[part::parts]
-                (F.cross_entropy(sharded.model(x), y, reduction="sum") / max(count, 1)).backward()
+                (F.cross_entropy(sharded(x), y, reduction="sum") / max(count, 1)).backward()
         sharded.step(clip_norm)
 
 
@@ -107,7 +107,7 @@ def test_a_worker_without_samples_may_run_nothing(way):
         for step in STEPS:
             with sharded.batch(num_samples=8 if group.rank == 1 else 0):
                 if group.rank == 1:
-                    F.cross_entropy(sharded.model(inputs[step]), labels[step]).backward()
+                    F.cross_entropy(sharded(inputs[step]), labels[step]).backward()
             sharded.step()
         return sharded.state_dict()
 
@@ -142,9 +142,9 @@ def test_zero_grad_drops_the_gradients_before_it_and_no_others(way, owner):
         sharded, (inputs, labels) = sharded_on(group, way), samples()
         mine = slice(4 * group.rank, 4 * group.rank + 4)
         for step in STEPS:
-            (7 * sharded.model(inputs[step - 1][mine])).sum().backward()
+            (7 * sharded(inputs[step - 1][mine])).sum().backward()
             getattr(sharded, owner).zero_grad(set_to_none=True)
-            F.cross_entropy(sharded.model(inputs[step][mine]), labels[step][mine]).backward()
+            F.cross_entropy(sharded(inputs[step][mine]), labels[step][mine]).backward()
             sharded.step()
         return sharded.state_dict()
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
@@ -70,6 +70,7 @@ class OneCopy:
         unused: Unused = "refuse",
     ) -> None:
         check_has_values(model)
+        self.model = model
         trained = {name: param for name, param in model.named_parameters() if param.requires_grad}
         if not trained:
             raise ConfigError("the model has no parameter to train")
@@ -119,6 +120,10 @@ class OneCopy:
         """Parameters that had a gradient here since the last step, if the program has not dropped it since."""
         for name, param in params.items():
             param.register_hook(partial(self._reach, name))
+
+    def __call__(self, *inputs: Any, **options: Any) -> Any:
+        """The model's outputs: the same as calling the model."""
+        return self.model(*inputs, **options)
 
     def zero_grad(self) -> None:
         """Drop the gradients of all passes since the last step. `step` does so, too."""

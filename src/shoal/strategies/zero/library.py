@@ -148,6 +148,10 @@ class ShardedModel:
         redirect_zero_grad(self.optimizer, self.zero_grad)
         redirect_zero_grad(model, self.zero_grad)
 
+    def __call__(self, *inputs: Any, **options: Any) -> Any:
+        """The model's outputs: the same as calling the model."""
+        return self.model(*inputs, **options)
+
     # Backward passes.
 
     def _watch(self, module: nn.Module, args: Any, output: Any) -> None:
