@@ -20,7 +20,7 @@ The moment gives the last data of a member that is gone time to arrive, where da
 
 A member that is alive may be at long work of its own (rank 0 evaluates, saves, downloads), so the limit is generous in
 a user's program, as torch's is, and shorter in `shoal train`, which announces its long work (`beat(BUSY_S)`).
-`limit_of` says where it can be set.
+`limit_of` (`limits.py`) says where it can be set.
 """
 
 import time
