@@ -119,12 +119,18 @@ class ProcessPlace:
             keeps = [write_end, secret]
             try:
                 process = self.template and self.template.start([streams.get(n, n) for n in range(3)], keeps)
-                process = process or start_program(
-                    [*interpreter(), "shoal.launch.process.worker_main", *map(str, (os.getpid(), *keeps))],
-                    streams,
-                    environment,
-                    keeps,
-                )
+                if process is None:
+                    settings.seek(0)  # a copy that came to nothing may have read it
+                    process = start_program(
+                        [
+                            *interpreter(),
+                            "shoal.launch.process.worker_main",
+                            *map(str, (os.getpid(), *keeps)),
+                        ],
+                        streams,
+                        environment,
+                        keeps,
+                    )
             finally:
                 os.close(write_end)
             settings.close()

@@ -27,7 +27,8 @@ from typing import final
 from shoal.launch.process.child import ChildProcess, close_all_but, die_with_parent, start_program
 
 LOAD_S = 60.0
-"""How long a template may take to load, or to make a copy, before workers start as new interpreters instead."""
+"""How long a template may take to load, or to make a copy. After it the template is killed, and its copies with it;
+workers that have not started yet are new interpreters."""
 END_S = 5.0
 """How long a killed template may take to end."""
 MOST_KEPT = 2

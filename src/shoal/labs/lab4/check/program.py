@@ -250,7 +250,7 @@ def _of_an_error(error: BaseException) -> tuple[Task, Fault]:
     named: list[Task] = [FUNCTIONS[frame.name] for frame in frames if frame.name in FUNCTIONS]
     task: Task = named[-1] if named else _phase()
     line = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "?"
-    if type(error) is NotImplementedError and text.startswith("Task "):
+    if type(error) is NotImplementedError and re.search(r"Task \w+: ", text):
         return task, fault("not_done")
     remote = re.search(r"On WorkerInfo\(.*?name=(\w+)\):\s*(.*)", text)
     if remote:
