@@ -43,8 +43,8 @@ BASE = "/tmp"
 """Where the new root is put together. Every system has this folder; everything needed from it is opened before."""
 SOLUTION = Path("/tmp/solution")
 """Where the student's folder is inside: what is written there goes to memory."""
-LEAST_PID_MAX = 301
-"""The kernel accepts no smaller limit of process numbers."""
+PID_MAX = 300 + 256
+"""Below this are all process numbers. Once numbers up to 300 are used, the kernel gives only larger ones, also again."""
 
 
 def leave() -> None:
@@ -189,7 +189,7 @@ def _own_processes() -> None:
         with suppress(
             OSError
         ):  # RLIMIT_NPROC does not hold for an administrator; this does, from Linux 6.14 on
-            Path("proc/sys/kernel/pid_max").write_text(str(LEAST_PID_MAX))
+            Path("proc/sys/kernel/pid_max").write_text(str(PID_MAX))
         kernel.make_read_only("proc", below=False)
 
 
