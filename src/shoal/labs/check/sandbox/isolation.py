@@ -44,7 +44,7 @@ BASE = "/tmp"
 SOLUTION = Path("/tmp/solution")
 """Where the student's folder is inside: what is written there goes to memory."""
 PID_MAX = 300 + 256
-"""Below this are all process numbers. Once numbers up to 300 are used, the kernel gives only larger ones, also again."""
+"""All process numbers are below this. Once numbers up to 300 are used, the kernel gives larger ones only."""
 
 
 def leave() -> None:
