@@ -1,5 +1,7 @@
 """A tagged store gives what members wrote, and nothing that a stranger wrote, changed or repeated."""
 
+import threading
+
 import pytest
 from torch.distributed import HashStore
 
@@ -160,3 +162,19 @@ def test_a_value_that_others_would_refuse_is_not_written():
     _, first, _ = two_members()
     with pytest.raises(JoinError, match="cannot send 1,0"):
         first.set("card/0", "x" * LARGEST_VALUE)
+
+
+def test_a_store_that_takes_no_second_connection_is_left_to_the_calls_that_need_it(monkeypatch):
+    monkeypatch.setattr("shoal.comm.rendezvous.tagged_store.KEEP_EVERY_S", 0.001)
+    _, first, _ = two_members()
+    asked = threading.Event()
+
+    def clone(_):
+        asked.set()
+        raise RuntimeError("the client socket has timed out")
+
+    monkeypatch.setattr(TaggedStore, "clone", clone)
+    with first.kept():
+        first.set("word", "here")
+        assert asked.wait(10)
+    assert first.read("word") == "here"

@@ -234,9 +234,9 @@ class TaggedStore:
     def kept(self) -> Generator[None]:
         """Restore, as long as this lasts, what this worker writes and another program overwrites or deletes."""
         self._session.kept = {}
-        over, apart = threading.Event(), self.clone()
+        over = threading.Event()
         keeper = threading.Thread(
-            target=apart._restore, args=(over,), name="shoal keeps its entries", daemon=True
+            target=self._restore, args=(over,), name="shoal keeps its entries", daemon=True
         )
         keeper.start()
         try:
@@ -251,12 +251,14 @@ class TaggedStore:
             self._session.kept[name] = value
 
     def _restore(self, over: threading.Event) -> None:
-        with contextlib.suppress(RuntimeError):  # the store may be gone with its holder
-            while not over.wait(KEEP_EVERY_S):
+        apart = None
+        while not over.wait(KEEP_EVERY_S):
+            with contextlib.suppress(RuntimeError):  # the store may be gone with its holder
+                apart = apart or self.clone()
                 kept = self._session.kept or {}
                 for name, value in tuple(kept.items()):
-                    if self._value(name) != value and kept[name] is value:
-                        self._store.set(name, value)
+                    if apart._value(name) != value and kept[name] is value:
+                        apart._store.set(name, value)
 
 
 def tagged(store: Any, rank: int) -> TaggedStore:
