@@ -122,7 +122,7 @@ def _updates_of(config: RunConfig) -> str:
     stages, microbatches = config.axes.get("pipeline", 1), config.pipeline.microbatches
     if stages == 1 or microbatches == 1 or not config.pipeline.updates_inside:
         return "one update per step"
-    # The weights that a micro-batch sees depend on the number of stages, too.
+    # The number of stages also decides which weights a micro-batch sees.
     return f"an update after each of {microbatches} micro-batches in {stages} stages (async)"
 
 

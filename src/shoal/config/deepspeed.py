@@ -330,7 +330,7 @@ def _is_mixed_precision(keys: _Keys) -> bool:
 
 
 def _strategy(keys: _Keys, strategy: Tree) -> None:
-    """Stage 0 is data parallelism; stages 1 to 3 are those of `zero`."""
+    """Stage 0 is data parallelism; stages 1 to 3 are the stages of `zero`."""
     if isinstance(keys.values.get("zero_optimization"), bool):  # an old form
         strategy |= {"name": "zero", "stage": 1} if keys.values.pop("zero_optimization") else {"name": "ddp"}
         return

@@ -33,7 +33,7 @@ class Affine:
 
     @classmethod
     def normalising(cls, mean: Tensor, std: Tensor, dims: int) -> "Affine":
-        """For inputs of `dims` dimensions; those of three have channels first, others have one."""
+        """For inputs of `dims` dimensions: with three, channels come first; otherwise there is one channel."""
         per_channel = (-1, 1, 1) if dims == 3 else (1,) * dims
         scales = [rounded(1 / (255 * value), SCALE_BITS) for value in std.tolist()]
         scale = torch.tensor(scales, device=mean.device)

@@ -62,7 +62,7 @@ class Check:
     def of_task(self, task: str, faults: Sequence[Fault], source: str) -> tuple[Fault, ...]:
         """The faults of one task. An error stops the check: later tasks of the same check are not tested.
 
-        `source` is the student's file. It shows whether a later task is not done, either.
+        `source` is the student's file. It shows which later tasks are not done.
         """
         begun = f'NotImplementedError("Task {task}:' not in source
         kept: list[Fault] = []

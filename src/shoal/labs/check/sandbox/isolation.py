@@ -153,7 +153,7 @@ def _of_etc() -> dict[str, str]:
 def _own_folders(solution: int, size: int) -> None:
     """The folders that can be written, in memory, `size` bytes together; one of them shows the student's.
 
-    Python may be installed below one of them: its folder there is a mount, which nobody inside can move or replace.
+    If Python is installed below such a folder, it is mounted there: nobody inside can move or replace it.
     """
     options = f"size={size},nr_inodes={MOST_FILES},mode=0755"
     kernel.mount("tmpfs", "run", "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, options)
