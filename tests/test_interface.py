@@ -1,5 +1,6 @@
 """What users may write: every flag, setting and public name of the committed list, and no other."""
 
+import ast
 import runpy
 from pathlib import Path
 
@@ -11,3 +12,15 @@ def test_no_flag_setting_or_public_name_is_lost_or_new():
     found = runpy.run_path(str(ROOT / "tools" / "interface.py"))["lines"]()
     lost, new = sorted({*promised} - {*found}), sorted({*found} - {*promised})
     assert (lost, new) == ([], []), "if this is meant: python tools/interface.py > tests/interface.txt"
+
+
+def test_the_declaration_for_type_checkers_names_the_modules_that_are_imported():
+    package = ROOT / "src" / "shoal"
+    lazy = runpy.run_path(str(package / "__init__.py"))["_LAZY"]
+    declared = {
+        name.name: statement.module
+        for statement in ast.parse((package / "__init__.pyi").read_text()).body
+        if isinstance(statement, ast.ImportFrom)
+        for name in statement.names
+    }
+    assert declared == lazy

@@ -3,10 +3,10 @@ from shoal.api.fit import fit as fit
 from shoal.api.notebook import notebook_launch as notebook_launch
 from shoal.api.train import train as train
 from shoal.comm.join import join as join
-from shoal.data.division.check_loader import check_loader as check_loader
 from shoal.data.division.samplers import DistributedSampler as DistributedSampler
 from shoal.data.division.samplers import PartitionSampler as PartitionSampler
 from shoal.data.division.samplers import RandomSampler as RandomSampler
+from shoal.data.division.samplers import check_loader as check_loader
 from shoal.data.division.subsets import DatasetPartitioner as DatasetPartitioner
 from shoal.data.division.subsets import partition as partition
 from shoal.models.metrics import Metric as Metric
