@@ -5,7 +5,7 @@ from typing import final
 
 from shoal.comm.group import Work
 from shoal.strategies.buckets.bucket import Bucket
-from shoal.strategies.buckets.buffer_sync import BufferSync, buffers_of
+from shoal.strategies.buckets.buffer_sync import BufferSync, buffer_sync_of
 from shoal.strategies.buckets.plan import MIB
 from shoal.strategies.buckets.reducer import Reducer, ReducerOptions
 from shoal.strategies.ddp.settings import DdpConfig
@@ -53,8 +53,7 @@ class Ddp(Sync):
         if config.sync_batchnorm:
             SyncBatchNorm.convert_sync_batchnorm(layout.model)
         self._in_lockstep = give_group(layout.model, group)
-        if names := [name for name, _ in layout.model.named_buffers()]:
-            self._buffers = BufferSync(group, buffers_of(layout.model, names))
+        self._buffers = buffer_sync_of(group, layout.model)
         if parts.step_in_backward:
             self._sums_in_backward = SumsInBackward(
                 layout, parts.update, parts.exchange, parts.guard, config.bucket_mib

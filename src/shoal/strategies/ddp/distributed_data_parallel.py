@@ -24,8 +24,14 @@ from shoal.strategies.ddp.torch_options import check_torch_options, moved_to
 from shoal.strategies.ddp.uneven_inputs import UnevenInputs, UnevenInputsHook
 from shoal.strategies.exchange.exchange import AllReduce, Exchange
 from shoal.strategies.exchange.user_exchange import UserExchange
-from shoal.strategies.library.default_group import all_of_torchs, check_threads, group_of
-from shoal.strategies.library.shared_state import broadcast_state, shared_params, shared_state
+from shoal.strategies.library.set_up import (
+    all_of_torchs,
+    broadcast_state,
+    check_threads,
+    group_of,
+    shared_params,
+    shared_state,
+)
 
 
 @final

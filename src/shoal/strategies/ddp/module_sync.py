@@ -23,14 +23,14 @@ from shoal.strategies.ddp.static_graph import StaticGraph
 from shoal.strategies.ddp.uneven_inputs import Next, UnevenInputs
 from shoal.strategies.exchange.exchange import Exchange
 from shoal.strategies.library.backward_pass import BackwardPass, tensors_in
-from shoal.strategies.library.shared_state import (
+from shoal.strategies.library.set_up import (
+    SetUp,
     broadcast_state,
     ignored_names,
     shared_buffers,
     shared_params,
     shared_state,
 )
-from shoal.strategies.library.user_objects import SetUp
 from shoal.strategies.replicas.sync_batchnorm import give_group
 
 

@@ -11,7 +11,7 @@ from shoal.comm.alone import alone
 from shoal.config.custom import calling, load
 from shoal.config.sections.values import Custom
 from shoal.data.dataset import Batch
-from shoal.strategies.buckets.buffer_sync import BufferSync, buffers_of
+from shoal.strategies.buckets.buffer_sync import BufferSync, buffer_sync_of
 from shoal.strategies.pieces.piece import Piece
 from shoal.strategies.replicas.initial_state import sync_initial_state
 from shoal.strategies.replicas.lockstep import in_lockstep, in_rounds
@@ -69,8 +69,7 @@ class Zero(Sync):
         if config.sync_batchnorm:
             SyncBatchNorm.convert_sync_batchnorm(layout.model)
         has_collectives = give_group(layout.model, group)
-        if names := [name for name, _ in layout.model.named_buffers()]:
-            self._buffers = BufferSync(group, buffers_of(layout.model, names))
+        self._buffers = buffer_sync_of(group, layout.model)
         # Without overlap nothing is gained by sending during backward, unless memory is to be freed.
         early = config.stage > 1 or group.overlaps
         options = ShardOptions(config.stage, config.unit_mib, unit_of(config), config.unused, early)
