@@ -20,7 +20,7 @@ from shoal.optim.compact.formats import TABLE_BYTES
 from shoal.optim.compact.optimizer import CHUNK_ON_GPU, CHUNK_PER_THREAD, SMALL, encoded_bytes
 from shoal.optim.over import state_bytes
 from shoal.optim.rows import BYTES_PER_THREAD
-from shoal.strategies.buckets.linear_gradients import covered
+from shoal.strategies.buckets.gradient_slots import covered
 from shoal.strategies.buckets.plan import Kind, Size, plan
 from shoal.strategies.buckets.reducer import MOVED_BYTES
 from shoal.strategies.ddp.settings import DdpConfig

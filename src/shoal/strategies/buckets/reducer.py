@@ -1,7 +1,7 @@
 """Fill buckets with gradients, and send each bucket when it is full.
 
 *Filling* is decided here: when a gradient is final, which bucket is full, whose turn it is. *Sending* is a function,
-`send(bucket) -> Work`: an exchange, a communication hook, later a reduce-scatter to an owner or a push to a server.
+`send(bucket) -> Work`: an exchange, a communication hook, or nothing where all workers see the bucket (`onecopy`).
 The strategy `ddp` and the wrapper `shoal.DistributedDataParallel` both announce the last backward pass before an
 update, and its end.
 """
@@ -16,8 +16,14 @@ from torch import Tensor, nn
 
 from shoal.comm.group import Group, Work
 from shoal.strategies.buckets.bucket import Bucket
-from shoal.strategies.buckets.gradient_slots import Factor, Filling, Slot, fill, second_gradient
-from shoal.strategies.buckets.linear_gradients import LinearGradients
+from shoal.strategies.buckets.gradient_slots import (
+    Factor,
+    Filling,
+    LinearGradients,
+    Slot,
+    fill,
+    second_gradient,
+)
 from shoal.strategies.buckets.plan import Memory
 from shoal.strategies.buckets.unused import Unused, present_somewhere, refuse_dropped, refuse_unused
 from shoal.strategies.gradient_engine import OnFinal

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from shoal.comm.group import Group, Work
 from shoal.strategies.buckets.bucket import Bucket, Region
-from shoal.strategies.buckets.gradient_slots import ABSENT, second_gradient, sparse_gradient
+from shoal.strategies.buckets.gradient_slots import copy_gradients, second_gradient
 from shoal.strategies.buckets.plan import Kind, PlannedBucket, Size, plan
 from shoal.strategies.buckets.unused import refuse_unused
 from shoal.strategies.gradient_engine import OnFinal
@@ -112,19 +112,11 @@ class RotatingBuckets:
             turn = self._turns[self._next]
             self._next += 1
             self._finish(turn.memory)
-            self._fill(turn)
+            with torch.no_grad():
+                copy_gradients(dict(zip(turn.names, turn.params, strict=True)), turn.bucket.views)
+            for param in turn.params:
+                param.grad = None
             turn.memory.turn, turn.memory.work = turn, self._send(turn.bucket)
-
-    @torch.no_grad()
-    def _fill(self, turn: _Turn) -> None:
-        for name, param, view in zip(turn.names, turn.params, turn.bucket.views, strict=True):
-            if param.grad is None:
-                view.fill_(ABSENT)
-            else:
-                if param.grad.layout is not torch.strided:
-                    raise sparse_gradient(name)
-                view.copy_(param.grad)
-            param.grad = None
 
     def _finish(self, memory: _Memory) -> None:
         """Wait for the sum in a memory, if one is under way, and have it used."""
