@@ -16,10 +16,10 @@ from shoal.comm.mesh import Mesh
 from shoal.data.dataset import Batch
 from shoal.events.spans import HostClock, SpanRecorder
 from shoal.strategies.ddp.ddp import Ddp
+from shoal.strategies.gradient_engine import accumulate, evaluate_batch
 from shoal.strategies.layout.layout import Layout
 from shoal.strategies.pieces.piece import Piece, Place
 from shoal.strategies.single import NoSync
-from shoal.strategies.step import accumulate, evaluate_batch
 from shoal.strategies.strategy import Pause, StepResult, Strategy, Sums
 from shoal.strategies.update import Update
 

@@ -18,12 +18,12 @@ from shoal.data.dataset import Batch
 from shoal.strategies.buckets.buffer_sync import BufferSync
 from shoal.strategies.buckets.gradient_slots import copy_gradients
 from shoal.strategies.buckets.plan import Memory
+from shoal.strategies.gradient_engine import accumulate, backward_from
 from shoal.strategies.guard import Guard
 from shoal.strategies.layout.whole import Whole
 from shoal.strategies.pieces.piece import Piece
 from shoal.strategies.replicas.sync import SyncParts
 from shoal.strategies.settings import DpConfig
-from shoal.strategies.step import accumulate, backward_from
 from shoal.strategies.strategy import Share, StepResult, Strategy, Sums
 
 MAX_DIMS = 8

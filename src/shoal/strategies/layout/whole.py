@@ -11,12 +11,11 @@ from shoal.comm.group import Group
 from shoal.data.dataset import Batch
 from shoal.events.spans import SpanRecorder
 from shoal.models.metrics import Measure
-from shoal.strategies.gradient_engine import GradientEngine
+from shoal.strategies.gradient_engine import GradientEngine, Loss, accumulate, evaluate_batch
 from shoal.strategies.layout.layout import Layout
 from shoal.strategies.leaf_sums import LeafSums
 from shoal.strategies.pieces.piece import Piece, Place
 from shoal.strategies.pieces.state import load_weights, model_pieces, names_of
-from shoal.strategies.step import Loss, accumulate, evaluate_batch
 from shoal.strategies.strategy import Gradients, Share, Sums
 from shoal.strategies.tensor.divide import TensorParts, place_in
 
