@@ -13,7 +13,7 @@ from shoal.config.custom import calling, check_options, load
 from shoal.config.sections.values import Custom
 from shoal.errors import ConfigError, ShoalError
 from shoal.strategies.buckets.bucket import Bucket
-from shoal.strategies.exchange.exchange import Done, Exchange
+from shoal.strategies.exchange.exchange import AllReduce, Done, Exchange
 
 
 @dataclass(frozen=True)
@@ -141,3 +141,10 @@ def _named(name: str) -> Generator[None]:
         report = RuntimeError(f"exchange {name} raised {type(error).__name__}: {error}")
         # With the original traceback: the line shown is the user's.
         raise report.with_traceback(error.__traceback__) from error
+
+
+def as_exchange(given: Exchange | Callable[[Group, Tensor], Any] | None) -> Exchange:
+    """An exchange, or a function of (group, flat tensor), or the default."""
+    if given is None or isinstance(given, Exchange):
+        return given or AllReduce()
+    return UserExchange(getattr(given, "__name__", type(given).__name__), given)

@@ -10,7 +10,6 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from shoal.comm.agree import check_same_model
 from shoal.comm.group import Group
 from shoal.errors import ConfigError
 from shoal.events.spans import HostClock, SpanRecorder
@@ -18,7 +17,7 @@ from shoal.models.common import check_has_values
 from shoal.strategies.buckets.buffer_sync import buffer_sync_of
 from shoal.strategies.library.backward_pass import BackwardPass
 from shoal.strategies.library.divided_gradients import ShownGradients
-from shoal.strategies.library.set_up import SetUp, broadcast_state, group_of, shared_state
+from shoal.strategies.library.set_up import SetUp, group_of, make_equal, shared_state
 from shoal.strategies.norms import in_order
 from shoal.strategies.pieces.piece import Place
 from shoal.strategies.pieces.slices import Slices
@@ -75,9 +74,7 @@ class DividedTraining(ABC):
         self._set_up = SetUp(model, how)
         for param in self._trained.values():
             param.data = param.data.contiguous()
-        state = shared_state(model)
-        check_same_model(self.group, state)
-        broadcast_state(self.group, state)
+        make_equal(self.group, shared_state(model))
         self._buffers = buffer_sync_of(self.group, model)
         self._pass = BackwardPass(self._end_pass, self._abandon_pass)
         self._reached: set[str] = set()

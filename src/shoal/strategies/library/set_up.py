@@ -6,6 +6,7 @@ from typing import Any, final
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from shoal.comm.agree import check_same_model
 from shoal.comm.group import Group
 from shoal.comm.join import group_beside, join
 from shoal.comm.threads.group import ThreadGroup
@@ -77,6 +78,12 @@ def shared_state(module: nn.Module, buffers: bool = True) -> dict[str, Tensor]:
     ignored = ignored_names(module)
     params = {name: param.detach() for name, param in module.named_parameters() if name not in ignored}
     return params | (shared_buffers(module) if buffers else {})
+
+
+def make_equal(group: Group, state: dict[str, Tensor]) -> None:
+    """Give all workers rank 0's tensors; an error names what differs between their models. A collective."""
+    check_same_model(group, state)
+    broadcast_state(group, state)
 
 
 def broadcast_state(group: Group, state: dict[str, Tensor], root: int = 0) -> None:
