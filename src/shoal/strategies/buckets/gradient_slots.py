@@ -275,14 +275,10 @@ class _Linear(torch.autograd.Function):
         columns = inputs.reshape(-1, inputs.shape[-1])
         return (
             rows.mm(weight).view(inputs.shape) if of_inputs else None,
-            _product(rows.t(), columns, _memory_for(ctx)) if of_weight else None,
+            torch.mm(rows.t(), columns, out=_memory_for(ctx)) if of_weight else None,
             rows.sum(0) if of_bias else None,
             None,
         )
-
-
-def _product(left: Tensor, right: Tensor, memory: Tensor | None) -> Tensor:
-    return left.mm(right) if memory is None else torch.mm(left, right, out=memory)
 
 
 def _memory_for(ctx: Any) -> Tensor | None:

@@ -113,7 +113,7 @@ class ModuleSync:
 
     def remove(self) -> None:
         """Remove the hooks from the parameters."""
-        self._reducer.release_slots()
+        self._reducer.linear.end()
         for remove in self._removers:
             remove()
 
@@ -190,7 +190,7 @@ class ModuleSync:
             self._epoch_check.look()
             self._set_up.check()
             if exchanges:
-                self._reducer.before_forward()
+                self._reducer.linear.begin()
 
     def watch(self, output: Any) -> None:
         """Make backward through this output exchange, unless the forward pass ran under `no_sync`."""
@@ -232,7 +232,7 @@ class ModuleSync:
             self._static_graph.forget()
         if self._reducer.is_exchanging:
             self._reducer.abandon()
-        self._reducer.release_slots()
+        self._reducer.linear.end()
 
     def finish(self) -> None:
         """Wait until gradients are equal on all workers; without a pass, take part with zeros."""

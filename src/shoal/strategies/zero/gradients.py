@@ -99,7 +99,7 @@ class OwnedGradients:
         on_final: OnFinal,
         early: bool,
         look: Callable[[Tensor], None],
-        left: Callable[[Unit], None] = lambda unit: None,
+        left: Callable[[Unit], None] | None = None,
         keeps_sums: bool = True,
     ) -> None:
         self._group = group
@@ -162,7 +162,8 @@ class OwnedGradients:
         if name in slots.missing:
             slots.missing.remove(name)
             if not slots.missing:
-                self._left(slots.unit)
+                if self._left is not None:
+                    self._left(slots.unit)
                 if self._is_running:
                     self._send_final()
         elif self._is_running:
