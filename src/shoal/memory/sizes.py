@@ -24,13 +24,13 @@ from shoal.strategies.buckets.gradient_slots import covered
 from shoal.strategies.buckets.plan import Kind, Size, plan
 from shoal.strategies.buckets.reducer import MOVED_BYTES
 from shoal.strategies.ddp.settings import DdpConfig
-from shoal.strategies.local.memory import averaging_every_step
+from shoal.strategies.local.local import averaging_every_step
 from shoal.strategies.local.settings import LocalConfig
 from shoal.strategies.memory import Sizes
 from shoal.strategies.onecopy.settings import OneCopyConfig
 from shoal.strategies.replicas.step_in_backward import bucket_bytes
-from shoal.strategies.zero.memory import with_units
 from shoal.strategies.zero.settings import ZeroConfig
+from shoal.strategies.zero.zero import with_units
 from shoal.training.memory.prepare import storage_of
 
 

@@ -8,6 +8,7 @@ from shoal.comm.group import Finished, Work
 from shoal.strategies.buckets.bucket import Bucket
 from shoal.strategies.buckets.buffer_sync import buffer_sync_of
 from shoal.strategies.guard import ROW
+from shoal.strategies.memory import FRESH, Component, Sizes, main_parts
 from shoal.strategies.onecopy.mapped_weights import MappedWeights, check_maps_memory
 from shoal.strategies.onecopy.settings import OneCopyConfig
 from shoal.strategies.replicas.initial_state import sync_initial_state
@@ -91,3 +92,8 @@ class OneCopySync(Sync):
         with layout.span("exchange", "move"):
             group.barrier().wait()
         return StepResult(verdict.loss, verdict.stop_signal)
+
+
+def onecopy_memory(sizes: Sizes) -> list[Component]:
+    """Parameters and state are divided; gradients are whole until they are summed."""
+    return [*main_parts(sizes, (True, False, True)), Component(FRESH, "G", sizes.largest)]
