@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shoal.comm.group import Group, Work
+from shoal.comm.group import Finished, Group, Work
 from shoal.config.custom import calling, check_options, load
 from shoal.config.sections.values import Custom
 from shoal.errors import ConfigError, ShoalError
 from shoal.strategies.buckets.bucket import Bucket
-from shoal.strategies.exchange.exchange import AllReduce, Done, Exchange
+from shoal.strategies.exchange.exchange import AllReduce, Exchange
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class UserExchange(Exchange):
         with _named(self.name):
             returned = self.call(group, bucket if self.is_stateful else bucket.flat, **self.options)
         if returned is None:
-            return Done()
+            return Finished()
         if not (callable(getattr(returned, "wait", None)) and callable(getattr(returned, "done", None))):
             raise ConfigError(
                 f"exchange {self.name} returned a value of type {type(returned).__name__}, expected a Work or None",

@@ -15,9 +15,9 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
-from shoal.comm.group import Group, Work
+from shoal.comm.group import Finished, Group, Work
 from shoal.strategies.buckets.bucket import Bucket, Region
-from shoal.strategies.exchange.exchange import Done, Exchange
+from shoal.strategies.exchange.exchange import Exchange
 
 Moments = Mapping[str, Mapping[str, Tensor]]
 """The optimizer's moments by parameter and key."""
@@ -100,7 +100,7 @@ class Fragment:
         self._nothing = self.anchor.new_zeros(num_piggyback)
         self._bucket: Bucket | None = None
         self._moments: list[Tensor] = []
-        self._work: Work = Done()
+        self._work: Work = Finished()
 
     def weight(self, size: int) -> float:
         """wᵢ: this worker's part of the samples since the last averaging; over the workers, it adds up to 1."""
@@ -135,7 +135,7 @@ class Fragment:
     def wait(self) -> None:
         """Wait for the exchange: the bucket then holds the means."""
         self._work.wait()
-        self._work = Done()
+        self._work = Finished()
 
     @torch.no_grad()
     def outer_step(self, lr: float, momentum: float) -> None:
