@@ -85,7 +85,7 @@ def _by_torch(
     params: dict[str, Tensor] = {
         name: param for name, param in model.named_parameters() if param.requires_grad
     }
-    return GradientEngine(gradients, params, _torch_on_final, autocast)
+    return GradientEngine(gradients, params, torch_on_final, autocast)
 
 
 def _both(
@@ -99,7 +99,8 @@ def _both(
     return context
 
 
-def _torch_on_final(param: Tensor, callback: Callable[[Tensor], None]) -> Callable[[], None]:
+def torch_on_final(param: Tensor, callback: Callable[[Tensor], None]) -> Callable[[], None]:
+    """`OnFinal` for torch's autograd."""
     return param.register_post_accumulate_grad_hook(callback).remove
 
 

@@ -123,11 +123,6 @@ class Updated(Protocol):
         ...
 
 
-def _extent(name: str, place: Place) -> Extent:
-    """Which elements of the whole parameter are in a place; a box counts its own from 0."""
-    return Extent(name, place.start if isinstance(place.start, int) else 0, math.prod(place.shape))
-
-
 class Update:
     """Clips the gradients by their norm over all parameters (`--clip-norm`), and steps the optimizer.
 
@@ -157,9 +152,12 @@ class Update:
         if groups is not None:
             regroup(optimizer, layout.params, *groups)
         if storage is not None and layout.params:
-            extents = {
-                id(param): _extent(name, layout.place_of(name)) for name, param in layout.params.items()
-            }
+            extents: dict[int, Extent] = {}
+            for name, param in layout.params.items():
+                place = layout.place_of(name)
+                # A box counts its own elements from 0.
+                start = place.start if isinstance(place.start, int) else 0
+                extents[id(param)] = Extent(name, start, math.prod(place.shape))
             optimizer = Compact(optimizer, storage, extents)
         self.optimizer = optimizer
         self._keeper: StateKeeper | None = None

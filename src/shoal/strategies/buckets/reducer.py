@@ -6,7 +6,7 @@ The strategy `ddp` and the wrapper `shoal.DistributedDataParallel` both announce
 update, and its end.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import final
@@ -218,7 +218,10 @@ class Reducer:
         self._exchanging = False
         self._weight = None
         self.linear.end()
-        present = self._present_somewhere(absent) if self._options.unused == "zero" else None
+        present: list[bool] | None = None
+        if self._options.unused == "zero":
+            lacking = {slot.index for slot in absent}
+            present = present_somewhere(self._group, [slot.index not in lacking for slot in self._slots])
         for slot in absent:
             if present is None or present[slot.index]:
                 slot.param.grad = slot.view
@@ -262,11 +265,6 @@ class Reducer:
             bucket = self._fillings[self._next].bucket
             self._next += 1
             self._works.append(self.send(bucket))
-
-    def _present_somewhere(self, absent: Sequence[Slot]) -> list[bool]:
-        """For each parameter, whether any worker has a gradient."""
-        lacking = {slot.index for slot in absent}
-        return present_somewhere(self._group, [slot.index not in lacking for slot in self._slots])
 
     def _follow_rank_0(self) -> None:
         """Plan again, in the order in which gradients became final on rank 0, once it has had any."""

@@ -22,6 +22,7 @@ from shoal.strategies.ddp.comm_hook import Hook, HookSender
 from shoal.strategies.ddp.sparse_gradients import SparseGradients, sparse_params
 from shoal.strategies.ddp.uneven_inputs import Next, UnevenInputs
 from shoal.strategies.exchange.exchange import Exchange
+from shoal.strategies.gradient_engine import torch_on_final
 from shoal.strategies.library.backward_pass import BackwardPass, tensors_in
 from shoal.strategies.library.set_up import (
     SetUp,
@@ -92,7 +93,7 @@ class ModuleSync:
         self._reducer = Reducer(
             group,
             {name: param for name, param in params.items() if name not in sparse},
-            lambda param, callback: param.register_post_accumulate_grad_hook(callback).remove,
+            torch_on_final,
             self._checked(partial(options.exchange, group)),
             ReducerOptions(
                 first_bytes=min(MIB, options.most_bytes),

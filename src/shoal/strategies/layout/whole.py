@@ -20,10 +20,6 @@ from shoal.strategies.strategy import Gradients, Share, Sums
 from shoal.strategies.tensor.divide import TensorParts, place_in
 
 
-def _unchanged(gradients: Gradients) -> Gradients:
-    return gradients
-
-
 @final
 class Whole(Layout):
     """The model and its engine: parts of a share go through it one after the other.
@@ -39,7 +35,7 @@ class Whole(Layout):
         loss: Loss,
         engine: GradientEngine,
         span: SpanRecorder,
-        conditions: Callable[[Gradients], Gradients] = _unchanged,
+        conditions: Callable[[Gradients], Gradients] = lambda gradients: gradients,
         replica: int = 0,
         parts: TensorParts | None = None,
         leaf_sums: LeafSums | None = None,

@@ -52,16 +52,14 @@ def cut(params: Mapping[str, Tensor], count: int) -> list[list[Stretch]]:
         stretches
         for numels in kinds.values()
         for index in range(count)
-        if (stretches := _stretches(numels, *_bounds(sum(numels.values()), count, index)))
+        if (stretches := _stretches(numels, index, count))
     ]
 
 
-def _bounds(numel: int, count: int, index: int) -> tuple[int, int]:
-    return numel * index // count, numel * (index + 1) // count
-
-
-def _stretches(numels: Mapping[str, int], start: int, end: int) -> list[Stretch]:
-    """The elements from `start` to `end` of parameters of these sizes, one after the other."""
+def _stretches(numels: Mapping[str, int], index: int, count: int) -> list[Stretch]:
+    """One of `count` equal ranges of parameters of these sizes, one after the other."""
+    total = sum(numels.values())
+    start, end = total * index // count, total * (index + 1) // count
     found: list[Stretch] = []
     offset = 0
     for name, numel in numels.items():

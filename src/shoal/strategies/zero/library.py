@@ -13,6 +13,7 @@ from shoal.config.sections.values import Mebibytes, Number
 from shoal.errors import ConfigError
 from shoal.strategies.buckets.gradient_slots import Factor
 from shoal.strategies.buckets.unused import Unused
+from shoal.strategies.gradient_engine import torch_on_final
 from shoal.strategies.library.backward_pass import tensors_in
 from shoal.strategies.library.divided_training import DividedTraining
 from shoal.strategies.library.set_up import check_threads
@@ -99,7 +100,7 @@ class ShardedModel(DividedTraining):
         self._num_passes = 0
         options = ShardOptions(stage, unit_mib, unit_of, unused, early=stage > 1)
         held = HeldState.of(model, self._trained, self.group.rank)
-        self._shards = Shards(self.group, model, self._layout, _on_final, options, held)
+        self._shards = Shards(self.group, model, self._layout, torch_on_final, options, held)
         if not self._shards.is_gathered:
             self._set_up.fix_memory(self._trained)
         self._divide(self._shards.slices, keeper)
@@ -252,7 +253,3 @@ class ShardedModel(DividedTraining):
         self._shards.load(saved)
         with self._with_slices():
             self._update.load(saved)
-
-
-def _on_final(param: Tensor, callback: Callable[[Tensor], None]) -> Callable[[], None]:
-    return param.register_post_accumulate_grad_hook(callback).remove

@@ -194,15 +194,16 @@ def zero_memory(sizes: Sizes) -> list[Component]:
         if sizes.stage == 3 and not sizes.maps_memory:
             found.append(Component(GATHERED, f"{boxes}U", boxes * sizes.unit))
     if sizes.offload != "none":
-        found = [_offloaded(sizes, each) if each.name == STATE else each for each in found]
+        where = "in a file" if sizes.offload == "file" else "on the host"
+        found = [
+            Component(OFFLOADED, f"{each.formula}, {where}", each.num_bytes, counts=False)
+            if each.name == STATE
+            else each
+            for each in found
+        ]
         if sizes.offload_window:
             found.append(Component(STATE, "of one slice", sizes.offload_window))
     return found
-
-
-def _offloaded(sizes: Sizes, state: Component) -> Component:
-    where = "in a file" if sizes.offload == "file" else "on the host"
-    return Component(OFFLOADED, f"{state.formula}, {where}", state.num_bytes, counts=False)
 
 
 def with_units(
