@@ -32,8 +32,7 @@ from shoal.strategies.guard import Guard
 from shoal.strategies.layout.whole import Whole
 from shoal.strategies.local.local import LocalSync
 from shoal.strategies.local.settings import LocalConfig
-from shoal.strategies.replicas.sync import SyncParts
-from shoal.strategies.single import NoSync
+from shoal.strategies.replicas.sync import Sync, SyncParts
 from shoal.strategies.strategy import Share, Strategy
 from shoal.strategies.update import Update
 
@@ -88,7 +87,7 @@ def main() -> None:
     torch.set_num_threads(1)
     print(f"{'':38} {'':22} " + "".join(f"{f'{step} steps':>10}" for step in steps))
     for name, optimizer in OPTIMIZERS.items():
-        expected = trained(optimizer, alone(), NoSync, (BATCH,), steps)
+        expected = trained(optimizer, alone(), Sync, (BATCH,), steps)
         for case, config in CASES.items():
 
             def work(

@@ -35,10 +35,9 @@ from shoal.strategies.exchange.exchange import AllReduce
 from shoal.strategies.gradient_engine import build_engine
 from shoal.strategies.guard import Guard
 from shoal.strategies.layout.whole import Whole
-from shoal.strategies.replicas.sync import SyncParts
+from shoal.strategies.replicas.sync import Sync, SyncParts
 from shoal.strategies.rpc.rpc import Rpc
 from shoal.strategies.rpc.settings import RpcConfig
-from shoal.strategies.single import NoSync
 from shoal.strategies.strategy import Pause, Serving, Share, Strategy
 from shoal.strategies.update import Update
 
@@ -56,7 +55,7 @@ def strategy_of(group: Group | None, width: int, layers: int, microbatches: int)
     update = Update(layout, lambda params: optim.build(SgdConfig(lr=1e-3), params))
     exchange, members = AllReduce(), group or alone()
     parts = SyncParts(layout, update, members, exchange, Guard(members, exchange, "stop"))
-    return NoSync(parts) if group is None else Rpc(parts, RpcConfig(microbatches=microbatches))
+    return Sync(parts) if group is None else Rpc(parts, RpcConfig(microbatches=microbatches))
 
 
 def work(

@@ -46,10 +46,9 @@ from shoal.strategies.exchange.exchange import AllReduce
 from shoal.strategies.gradient_engine import build_engine
 from shoal.strategies.guard import Guard
 from shoal.strategies.layout.whole import Whole
-from shoal.strategies.replicas.sync import SyncParts
+from shoal.strategies.replicas.sync import Sync, SyncParts
 from shoal.strategies.server.server import server_sync
 from shoal.strategies.server.settings import ServerConfig
-from shoal.strategies.single import NoSync
 from shoal.strategies.strategy import Gradients, Pause, Serving, Share, Strategy, TrainingClock
 from shoal.strategies.update import Update
 
@@ -106,7 +105,7 @@ def strategy_of(kind: str, rank: int, is_slow: bool, world: Group | None) -> Str
         peers = world.split(range(WORKERS) if rank < WORKERS else range(WORKERS, world.size))
     parts = SyncParts(layout, update, peers, exchange, Guard(peers, exchange, "stop"), world)
     if kind == "alone":
-        return NoSync(parts)
+        return Sync(parts)
     return server_sync(parts, ServerConfig(mode="asp" if kind == "asp" else "hogwild"))
 
 

@@ -54,8 +54,7 @@ from shoal.strategies.guard import Guard
 from shoal.strategies.layout.whole import Whole
 from shoal.strategies.onecopy.onecopy import OneCopySync
 from shoal.strategies.onecopy.settings import OneCopyConfig
-from shoal.strategies.replicas.sync import SyncParts
-from shoal.strategies.single import NoSync
+from shoal.strategies.replicas.sync import Sync, SyncParts
 from shoal.strategies.strategy import Share, Strategy
 from shoal.strategies.update import Update
 
@@ -172,7 +171,7 @@ class Rivals:
         update = Update(layout, lambda params: optim.build(self._ours, params))
         exchange, counted = AllReduce(), traced(group or alone())
         parts = SyncParts(layout, update, counted, exchange, Guard(counted, exchange, "stop"))
-        strategy = NoSync(parts) if group is None else sync(parts)
+        strategy = Sync(parts) if group is None else sync(parts)
         batch = Batch(self._inputs[:BATCH], self._labels[:BATCH], BATCH)
         share = Share([batch], BATCH * strategy.data_size, BATCH)
 

@@ -14,7 +14,7 @@ _LAZY = {
     "notebook_launch": "shoal.api.notebook",
     "Callback": "shoal.api.callbacks",
     "Metric": "shoal.models.metrics",
-    "ReplicaSync": "shoal.strategies.replicas.replicas",
+    "ReplicaSync": "shoal.strategies.replicas.user_sync",
     "join": "shoal.comm.join",
     "DistributedDataParallel": "shoal.strategies.ddp.distributed_data_parallel",
     "OneCopy": "shoal.strategies.onecopy.library",

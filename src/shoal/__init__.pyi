@@ -16,8 +16,8 @@ from shoal.strategies.ddp.distributed_data_parallel import (
 from shoal.strategies.library.average_gradients import average_gradients as average_gradients
 from shoal.strategies.onecopy.library import OneCopy as OneCopy
 from shoal.strategies.pipeline.library import Pipeline as Pipeline
-from shoal.strategies.replicas.replicas import ReplicaSync as ReplicaSync
 from shoal.strategies.replicas.sync_batchnorm import SyncBatchNorm as SyncBatchNorm
+from shoal.strategies.replicas.user_sync import ReplicaSync as ReplicaSync
 from shoal.strategies.server.library import ParameterServer as ParameterServer
 from shoal.strategies.tensor.divide import tensor_parallel as tensor_parallel
 from shoal.strategies.zero.library import zero as zero

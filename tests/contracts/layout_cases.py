@@ -16,10 +16,10 @@ from shoal.comm.mesh import Mesh
 from shoal.data.dataset import Batch
 from shoal.events.spans import HostClock, SpanRecorder
 from shoal.strategies.ddp.ddp import Ddp
+from shoal.strategies.gradient_engine import accumulate, evaluate_batch
 from shoal.strategies.layout.layout import Layout
 from shoal.strategies.pieces.piece import Piece, Place
-from shoal.strategies.single import NoSync
-from shoal.strategies.step import accumulate, evaluate_batch
+from shoal.strategies.replicas.sync import Sync
 from shoal.strategies.strategy import Pause, StepResult, Strategy, Sums
 from shoal.strategies.update import Update
 
@@ -272,7 +272,7 @@ def laid_out(layout, axis, optimizer, clip_norm=None):
         mine = layout(mesh.axis(axis), data.rank if data else 0)
         copy = Copy(mine, Update(mine, lambda params: optim.build(optimizer, params), clip_norm))
         if data is None:
-            return made(lambda parts, config: NoSync(parts), None, copy, alone())
+            return made(lambda parts, config: Sync(parts), None, copy, alone())
         return made(Ddp, BUCKETS, copy, data)
 
     return build

@@ -29,9 +29,8 @@ from shoal.strategies.naive import Naive
 from shoal.strategies.onecopy.onecopy import OneCopySync
 from shoal.strategies.onecopy.settings import OneCopyConfig
 from shoal.strategies.pieces.piece import by_name
-from shoal.strategies.replicas.sync import SyncParts
+from shoal.strategies.replicas.sync import Sync, SyncParts
 from shoal.strategies.settings import DpConfig, NaiveConfig
-from shoal.strategies.single import NoSync
 from shoal.strategies.strategy import Share, TrainingClock
 from shoal.strategies.update import Update
 from shoal.strategies.zero.settings import ZeroConfig
@@ -85,7 +84,7 @@ def made(sync, config, copy, group, exchange=None, on_nonfinite="stop", training
 
 def single(copy):
     """The reference: one copy, one worker."""
-    return made(lambda parts, config: NoSync(parts), None, copy, alone())
+    return made(lambda parts, config: Sync(parts), None, copy, alone())
 
 
 BUCKETS = DdpConfig(bucket_mib=1e-4, first_bucket_mib=1e-5)

@@ -22,7 +22,7 @@ from shoal.models.initialise import initialise
 from shoal.strategies.gradient_engine import build_engine
 from shoal.strategies.layout.whole import Whole
 from shoal.strategies.pieces.whole_tensors import WholeTensors
-from shoal.strategies.single import NoSync
+from shoal.strategies.replicas.sync import Sync
 from shoal.strategies.strategy import Share
 from shoal.strategies.tensor.divide import divide
 from shoal.strategies.update import Update
@@ -119,7 +119,7 @@ def tensor_strategy(name, optimizer, world, along, clip_norm=None, plan=None, sy
     data = mesh.axis("data") if world.size > along else None
     copy = copy_of_model(name, optimizer, clip_norm, tensor, data.rank if data else 0, plan)
     if data is None:
-        return made(lambda parts, config: NoSync(parts), None, copy, alone())
+        return made(lambda parts, config: Sync(parts), None, copy, alone())
     return SYNCS[sync](copy, data)
 
 

@@ -24,9 +24,10 @@ from strategy_cases import (
 )
 from torch import nn
 
+from shoal.comm.group import Finished
 from shoal.comm.reduction import Op
 from shoal.strategies.ddp.ddp import Ddp
-from shoal.strategies.exchange.exchange import Done, Exchange
+from shoal.strategies.exchange.exchange import Exchange
 from shoal.strategies.naive import Naive
 from shoal.strategies.pieces.piece import Piece
 from shoal.strategies.pieces.whole_tensors import WholeTensors
@@ -176,7 +177,7 @@ class Hasty(Exchange):
 
     def __call__(self, group, bucket):
         self._calls += 1
-        return Done() if self._calls % 3 == 0 else group.all_reduce(bucket.flat)
+        return Finished() if self._calls % 3 == 0 else group.all_reduce(bucket.flat)
 
 
 class Untidy(Exchange):
@@ -186,7 +187,7 @@ class Untidy(Exchange):
         group.all_reduce(bucket.flat).wait()
         if group.rank == 1:
             bucket.flat.mul_(1 + 2**-52)
-        return Done()
+        return Finished()
 
 
 @pytest.mark.parametrize("exchange", [Averaging, Hasty, Untidy])

@@ -23,8 +23,8 @@ buckets in flight; activations; working tensors of a pass; temporaries of the op
 from collections.abc import Callable
 
 from shoal.errors import ConfigError
-from shoal.strategies.ddp.memory import ddp_memory
-from shoal.strategies.local.memory import local_memory
+from shoal.strategies.ddp.ddp import ddp_memory
+from shoal.strategies.local.local import local_memory
 from shoal.strategies.memory import (
     ACTIVATIONS,
     FRESH,
@@ -38,8 +38,8 @@ from shoal.strategies.memory import (
     dp_memory,
     whole_copy,
 )
-from shoal.strategies.onecopy.memory import onecopy_memory
-from shoal.strategies.zero.memory import zero_memory
+from shoal.strategies.onecopy.onecopy import onecopy_memory
+from shoal.strategies.zero.zero import zero_memory
 
 
 def components(sync: str, sizes: Sizes) -> list[Component]:

@@ -32,7 +32,7 @@ from shoal.config.sections.values import Custom
 from shoal.data.dataset import Batch, DataSet
 from shoal.memory.process import memory_id
 from shoal.models.builder import MODELS, on_meta
-from shoal.strategies.step import backward_from
+from shoal.strategies.gradient_engine import backward_from
 from shoal.training.memory.checkpointing import recomputed_blocks
 from shoal.training.memory.offloading import SMALLEST
 from shoal.training.memory.prepare import store_parameters

@@ -20,17 +20,17 @@ from shoal.optim.compact.formats import TABLE_BYTES
 from shoal.optim.compact.optimizer import CHUNK_ON_GPU, CHUNK_PER_THREAD, SMALL, encoded_bytes
 from shoal.optim.over import state_bytes
 from shoal.optim.rows import BYTES_PER_THREAD
-from shoal.strategies.buckets.linear_gradients import covered
+from shoal.strategies.buckets.gradient_slots import covered
 from shoal.strategies.buckets.plan import Kind, Size, plan
 from shoal.strategies.buckets.reducer import MOVED_BYTES
 from shoal.strategies.ddp.settings import DdpConfig
-from shoal.strategies.local.memory import averaging_every_step
+from shoal.strategies.local.local import averaging_every_step
 from shoal.strategies.local.settings import LocalConfig
 from shoal.strategies.memory import Sizes
 from shoal.strategies.onecopy.settings import OneCopyConfig
 from shoal.strategies.replicas.step_in_backward import bucket_bytes
-from shoal.strategies.zero.memory import with_units
 from shoal.strategies.zero.settings import ZeroConfig
+from shoal.strategies.zero.zero import with_units
 from shoal.training.memory.prepare import storage_of
 
 

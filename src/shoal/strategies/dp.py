@@ -16,13 +16,14 @@ from shoal.comm.group import Group, Work
 from shoal.comm.signature import DTYPES
 from shoal.data.dataset import Batch
 from shoal.strategies.buckets.buffer_sync import BufferSync
+from shoal.strategies.buckets.gradient_slots import copy_gradients
 from shoal.strategies.buckets.plan import Memory
+from shoal.strategies.gradient_engine import accumulate, backward_from
 from shoal.strategies.guard import Guard
 from shoal.strategies.layout.whole import Whole
 from shoal.strategies.pieces.piece import Piece
 from shoal.strategies.replicas.sync import SyncParts
 from shoal.strategies.settings import DpConfig
-from shoal.strategies.step import accumulate, backward_from
 from shoal.strategies.strategy import Share, StepResult, Strategy, Sums
 
 MAX_DIMS = 8
@@ -219,9 +220,9 @@ class _SumsOnRank0:
 
     def __init__(self, group: Group, params: Mapping[str, Tensor]) -> None:
         self._group = group
-        self._params = list(params.values())
+        self._params = params
         # A parameter without a gradient on every worker keeps none, as on one machine: the sum of flags shows which.
-        flags = self._params[0].new_empty(len(params))
+        flags = next(iter(params.values())).new_empty(len(params))
         buckets = Memory(group, {**params, "flags": flags}).cut()
         self._flats = [bucket.flat for bucket in buckets]
         views = {
@@ -231,16 +232,16 @@ class _SumsOnRank0:
 
     def reduce(self, guard: Guard) -> None:
         """Sum the gradients of all workers on rank 0; the guard first measures each worker's gradient."""
-        present = [param.grad is not None for param in self._params]
-        for param, view in zip(self._params, self._views, strict=True):
-            view.zero_() if param.grad is None else view.copy_(param.grad)
+        absent = copy_gradients(self._params, self._views)
         self._flags.zero_()
         guard.look(*self._flats)
-        self._flags.copy_(torch.tensor(present))
+        self._flags.copy_(torch.tensor([name not in absent for name in self._params]))
         for flat in self._flats:
             self._group.reduce(flat).wait()
         if self._group.rank == 0:
-            for param, view, flag in zip(self._params, self._views, self._flags.tolist(), strict=True):
+            for param, view, flag in zip(
+                self._params.values(), self._views, self._flags.tolist(), strict=True
+            ):
                 param.grad = view if flag else None
 
 

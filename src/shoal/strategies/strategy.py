@@ -11,6 +11,7 @@ from torch import Tensor
 from shoal.comm.group import Group
 from shoal.data.dataset import Batch
 from shoal.events.spans import SpanRecorder, silent
+from shoal.models.metrics import Measure
 from shoal.strategies.pieces.piece import Piece
 
 Gradients = Callable[[Batch, float], Tensor]
@@ -77,6 +78,11 @@ class Sums(NamedTuple):
         """Loss, correct predictions and metrics as one vector in float64, which can be summed and sent."""
         first = torch.stack([self.loss.double(), self.correct.double()])
         return first if self.metrics is None else torch.cat([first, self.metrics])
+
+
+def width_of(measures: Sequence[Measure]) -> int:
+    """The number of elements of `Sums.packed`."""
+    return 2 + sum(each.width for each in measures)
 
 
 class Pause(NamedTuple):

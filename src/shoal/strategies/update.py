@@ -59,13 +59,15 @@ def updates_alone(optimizer: torch.optim.Optimizer) -> bool:
 def bare_step(optimizer: torch.optim.Optimizer) -> Callable[..., object]:
     """The step of an optimizer; of our own without torch's wrapper, where that has nothing to do.
 
-    It calls hooks, and records the step for torch's profiler: a twentieth of a step of a small model.
+    It calls hooks, and records the step for torch's profiler: a twentieth of a step of a small model. A step that was
+    replaced in this optimizer, by a schedule or by `shoal.zero`, is called as it is.
     """
     wrapped: Any = type(optimizer).step
     is_ours = isinstance(optimizer, Elementwise) and getattr(wrapped, "hooked", False)  # torch's own mark
     hooks: Any = optimizer
     if (
         not is_ours
+        or "step" in vars(optimizer)
         or hooks._optimizer_step_pre_hooks
         or hooks._optimizer_step_post_hooks
         or _global_optimizer_pre_hooks
@@ -76,29 +78,11 @@ def bare_step(optimizer: torch.optim.Optimizer) -> Callable[..., object]:
     return partial(wrapped.__wrapped__, optimizer)
 
 
-def check_elementwise(optimizer: torch.optim.Optimizer, otherwise: str) -> None:
-    """Refuse an optimizer whose parameters cannot be divided among workers; `otherwise` is what takes it."""
-    if not is_elementwise(optimizer):
-        raise ConfigError(
-            f"{type(optimizer).__name__} is not known to update each element on its own, so its parameters "
-            "cannot be divided among workers",
-            f"Use {otherwise}, or declare `elementwise = True` in the optimizer's class.",
-        )
-
-
 class ParameterGroups(NamedTuple):
     """The number of each parameter's group, by its name, and how many groups there are."""
 
     number_of: Mapping[str, int]
     size: int
-
-
-def parameter_groups(
-    optimizer: torch.optim.Optimizer, params: Mapping[str, Tensor]
-) -> ParameterGroups | None:
-    """The groups in which an optimizer has these parameters; None if all are in one, as slices of them will be."""
-    number_of, size = groups_of(optimizer, params), len(optimizer.param_groups)
-    return None if size == 1 and len(number_of) == len(params) else ParameterGroups(number_of, size)
 
 
 class StateKeeper(Protocol):
@@ -139,11 +123,6 @@ class Updated(Protocol):
         ...
 
 
-def _extent(name: str, place: Place) -> Extent:
-    """Which elements of the whole parameter are in a place; a box counts its own from 0."""
-    return Extent(name, place.start if isinstance(place.start, int) else 0, math.prod(place.shape))
-
-
 class Update:
     """Clips the gradients by their norm over all parameters (`--clip-norm`), and steps the optimizer.
 
@@ -168,39 +147,46 @@ class Update:
         self._storage = storage
         self._masks = masks
         self._make_optimizer = make_optimizer
-        # A worker that owns no slice of a small model updates nothing.
-        self._optimizer = build_over(make_optimizer, layout.params.values()) if layout.params else None
-        if groups is not None and self._optimizer is not None:
-            regroup(self._optimizer, layout.params, *groups)
-        if storage is not None and self._optimizer is not None:
-            extents = {
-                id(param): _extent(name, layout.place_of(name)) for name, param in layout.params.items()
-            }
-            self._optimizer = Compact(self._optimizer, storage, extents)
-        self._keeper = (
-            keeper(self._optimizer, layout.params, make_optimizer)
-            if keeper is not None and self._optimizer is not None
-            else None
-        )
+        # A worker that owns no slice of a small model updates nothing, but an optimizer needs a tensor.
+        optimizer = build_over(make_optimizer, [*layout.params.values()] or [torch.zeros(1)])
+        if groups is not None:
+            regroup(optimizer, layout.params, *groups)
+        if storage is not None and layout.params:
+            extents: dict[int, Extent] = {}
+            for name, param in layout.params.items():
+                place = layout.place_of(name)
+                # A box counts its own elements from 0.
+                start = place.start if isinstance(place.start, int) else 0
+                extents[id(param)] = Extent(name, start, math.prod(place.shape))
+            optimizer = Compact(optimizer, storage, extents)
+        self.optimizer = optimizer
+        self._keeper: StateKeeper | None = None
+        if keeper is not None and layout.params:
+            self._keeper = keeper(optimizer, layout.params, make_optimizer)
         self.clip_norm = clip_norm
         """The largest norm of a gradient (`--clip-norm`); None: any."""
-        rates = [float(group["lr"]) for group in self._optimizer.param_groups] if self._optimizer else []
+        rates = [float(group["lr"]) for group in optimizer.param_groups]
         self.base_lr = next((rate for rate in rates if rate), 0.0)
         """The learning rate that the optimizer was built with: of its first group with a rate above 0."""
         # A user's optimizer may have several rates: they keep their ratios.
         self._lr_ratios = [rate / self.base_lr if self.base_lr else 1.0 for rate in rates]
 
-    def check_divisible(self) -> None:
-        """Refuse an optimizer whose parameters cannot be divided among workers."""
-        if self._optimizer is not None:
-            check_elementwise(self._optimizer, "--strategy ddp")
+    def check_divisible(self, otherwise: str = "--strategy ddp") -> None:
+        """Refuse an optimizer whose parameters cannot be divided among workers; `otherwise` is what takes it."""
+        if not is_elementwise(self.optimizer):
+            raise ConfigError(
+                f"{type(self.optimizer).__name__} is not known to update each element on its own, so its parameters "
+                "cannot be divided among workers",
+                f"Use {otherwise}, or declare `elementwise = True` in the optimizer's class.",
+            )
 
     def over(self, slices: Updated, keeper: MakeKeeper | None = None) -> "Update":
         """The same update of other tensors: of the slices that a worker owns. `keeper` keeps the optimizer's state."""
         self.check_divisible()
-        whole = self._optimizer
-        groups = None if whole is None else parameter_groups(whole, self._layout.params)
-        return self.of(slices, keeper, groups)
+        params, size = self._layout.params, len(self.optimizer.param_groups)
+        groups = ParameterGroups(groups_of(self.optimizer, params), size)
+        is_one = size == 1 and len(groups.number_of) == len(params)
+        return self.of(slices, keeper, None if is_one else groups)
 
     def of(
         self, tensors: Updated, keeper: MakeKeeper | None = None, groups: ParameterGroups | None = None
@@ -213,69 +199,69 @@ class Update:
     @property
     def has_known_state(self) -> bool:
         """Whether the optimizer is one of ours, as it is: the names and shapes of its state are known beforehand."""
-        return isinstance(self._optimizer, Elementwise)
+        return isinstance(self.optimizer, Elementwise)
 
     @property
     def can_be_masked(self) -> bool:
         """Whether `unless` is supported: the device can skip the update without the host."""
-        return isinstance(self._optimizer, Elementwise) and self._optimizer.fast and self._keeper is None
+        return isinstance(self.optimizer, Elementwise) and self.optimizer.fast and self._keeper is None
 
     def __call__(self, lr: float, unless: Tensor | None = None) -> None:
         """Make the update; skip it on the device if `unless`, a tensor on the device, is 1."""
-        span = self._layout.span
+        layout = self._layout
         if self._masks is not None:
             self._masks.before_update()
         if self.clip_norm is not None:
-            with span("clip", "compute"):
-                layout = self._layout
-                grads = {name: p.grad for name, p in layout.params.items() if p.grad is not None}
-                norms = {
-                    name: chunk_norms(grad) for name, grad in grads.items() if name not in layout.repeated
-                }
-                clip(
-                    grads.values(), global_norm(layout.all_norms(norms), layout.sharded_over), self.clip_norm
-                )
-        if self._optimizer is not None:
-            with span("update", "compute"):
+            with layout.span("clip", "compute"):
+                self.clip_gradients(self.clip_norm)
+        if layout.params:
+            with layout.span("update", "compute"):
                 self.without_clipping(lr, unless)
+
+    def clip_gradients(self, largest: float) -> Tensor:
+        """Clip the gradients by their norm over all parameters, wherever these are; returns the norm.
+
+        A collective, if the parameters are divided among workers.
+        """
+        layout = self._layout
+        grads = {name: param.grad for name, param in layout.params.items() if param.grad is not None}
+        norms = {name: chunk_norms(grad) for name, grad in grads.items() if name not in layout.repeated}
+        norm = global_norm(layout.all_norms(norms), layout.sharded_over)
+        clip(grads.values(), norm, largest)
+        return norm
 
     def step_only(self, params: Sequence[Tensor], lr: float) -> None:
         """Update these parameters alone, without clipping; only by an optimizer of shoal."""
-        optimizer = self._optimizer
-        assert isinstance(optimizer, Elementwise | Compact)  # the settings refuse others
-        self._set_lr(optimizer, lr)
-        optimizer.step(only=params)
+        assert isinstance(self.optimizer, Elementwise | Compact)  # the settings refuse others
+        self._set_lr(lr)
+        self.optimizer.step(only=params)
 
-    def _set_lr(self, optimizer: torch.optim.Optimizer, lr: float) -> None:
-        for group, ratio in zip(optimizer.param_groups, self._lr_ratios, strict=True):
+    def _set_lr(self, lr: float) -> None:
+        for group, ratio in zip(self.optimizer.param_groups, self._lr_ratios, strict=True):
             group["lr"] = lr * ratio
 
-    def without_clipping(self, lr: float, unless: Tensor | None = None) -> None:
-        """Step the optimizer; for a caller that records its own span."""
-        optimizer = self._optimizer
-        if optimizer is None:
-            return
-        self._set_lr(optimizer, lr)
+    def without_clipping(self, lr: float | None = None, unless: Tensor | None = None) -> None:
+        """Step the optimizer, with its own learning rates if `lr` is None; for a caller that records its own span."""
+        if lr is not None:
+            self._set_lr(lr)
         if self._keeper is not None:
             self._keeper.step()
         elif unless is None:
-            bare_step(optimizer)()
+            bare_step(self.optimizer)()
         else:
-            assert isinstance(optimizer, Elementwise)
-            bare_step(optimizer)(found_inf=unless)
+            assert isinstance(self.optimizer, Elementwise)
+            bare_step(self.optimizer)(found_inf=unless)
         if self._masks is not None:
             self._masks.after_update()
 
     def pieces(self) -> list[Piece]:
         """The optimizer's state and the masks, each tensor in the place of its parameter."""
-        if self._optimizer is None:
-            return []
         if self._keeper is not None:
             self._keeper.settle()
         place_of = self._layout.place_of
         masks = self._masks.state() if self._masks is not None else {}
         return [
-            *optimizer_pieces(self._layout.params, place_of, self._optimizer),
+            *optimizer_pieces(self._layout.params, place_of, self.optimizer),
             *(Piece(key, tensor, place_of(name)) for key, (name, tensor) in masks.items()),
         ]
 
@@ -285,5 +271,5 @@ class Update:
             self._masks.load(saved)
         if self._keeper is not None:
             self._keeper.load(self._layout.params, self._layout.place_of, saved)
-        elif self._optimizer is not None:
-            load_optimizer(self._layout.params, self._layout.place_of, self._optimizer, saved)
+        elif self._layout.params:
+            load_optimizer(self._layout.params, self._layout.place_of, self.optimizer, saved)

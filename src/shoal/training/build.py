@@ -38,11 +38,10 @@ from shoal.strategies.local.local import LocalSync
 from shoal.strategies.naive import Naive
 from shoal.strategies.onecopy.onecopy import OneCopySync
 from shoal.strategies.pieces.freed_memory import return_large_memory_at_once
-from shoal.strategies.replicas.sync import SyncParts
+from shoal.strategies.replicas.sync import Sync, SyncParts
 from shoal.strategies.replicas.user_sync import build_user_sync
 from shoal.strategies.rpc.rpc import Rpc
 from shoal.strategies.server.server import server_sync
-from shoal.strategies.single import NoSync
 from shoal.strategies.strategy import Strategy, TrainingClock
 from shoal.strategies.update import Update
 from shoal.strategies.zero.zero import Zero
@@ -59,7 +58,7 @@ from shoal.training.setup.schedule import learning_rates
 from shoal.training.weights import check_savable
 
 SYNCS: dict[str, Callable[[SyncParts, Any], Strategy]] = {
-    "none": lambda parts, config: NoSync(parts),
+    "none": lambda parts, config: Sync(parts),
     "naive": Naive,
     "ddp": Ddp,
     "dp": Dp,

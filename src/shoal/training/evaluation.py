@@ -12,8 +12,7 @@ from shoal.config.sections.train import StopConfig
 from shoal.data.dataset import Batch, DataSet, Split
 from shoal.errors import ConfigError
 from shoal.models.metrics import Measure
-from shoal.strategies.step import width_of
-from shoal.strategies.strategy import Sums
+from shoal.strategies.strategy import Sums, width_of
 from shoal.training.progress import Progress
 
 BATCH = 1000

@@ -12,7 +12,7 @@ from shoal.config.schema import RunConfig
 from shoal.data.dataset import DataSet
 from shoal.data.load import load
 from shoal.errors import CheckpointError, ConfigError
-from shoal.strategies.step import evaluate_batch
+from shoal.strategies.gradient_engine import evaluate_batch
 from shoal.training.build import build_measures, build_model, torch_settings
 from shoal.training.evaluation import Metrics, evaluate
 from shoal.training.saved import Saved, config_for, open_saved

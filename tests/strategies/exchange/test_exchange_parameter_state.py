@@ -3,13 +3,14 @@
 import pytest
 import torch
 
+from shoal.comm.group import Finished
 from shoal.comm.threads.group import ThreadGroup, run_threads
 from shoal.config.sections.values import Custom
 from shoal.strategies.buckets.bucket import Bucket, Region
 from shoal.strategies.buckets.plan import Memory
 from shoal.strategies.buckets.reducer import Reducer, ReducerOptions
 from shoal.strategies.exchange.build import Staged
-from shoal.strategies.exchange.exchange import AllReduce, Done, Exchange, ParameterState
+from shoal.strategies.exchange.exchange import AllReduce, Exchange, ParameterState
 from shoal.strategies.exchange.user_exchange import load_user_exchange
 from shoal.strategies.strategy import TrainingClock
 
@@ -30,7 +31,7 @@ class Quarters(Exchange):
         torch.trunc(whole * 4, out=bucket.flat).div_(4)
         torch.sub(whole, bucket.flat, out=residual)
         group.all_reduce(bucket.flat).wait()
-        return Done()
+        return Finished()
 
     def pieces(self):
         return self.residuals.pieces()

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 import shoal
 from shoal.comm.threads.group import run_threads
 from shoal.errors import ConfigError
-from shoal.strategies.library.part_gradients import Part
+from shoal.strategies.library.part_gradients import PartGradient
 
 utils = nn.utils
 INPUTS = torch.linspace(-2, 2, 12 * 6, dtype=torch.float64).view(12, 6).sin()
@@ -154,7 +154,7 @@ def test_gradients_that_all_workers_have_are_plain():
     def work(group):
         model = WAYS["tensor"](network(), group)
         step_of(model)()
-        return [isinstance(param.grad, Part) for param in model.parameters()]
+        return [isinstance(param.grad, PartGradient) for param in model.parameters()]
 
     # Weight and bias of the column cut, weight of the row cut; its bias and the last layer are whole.
     assert run_threads(2, work) == [[True, True, True, False, False, False]] * 2

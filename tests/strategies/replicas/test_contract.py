@@ -10,7 +10,7 @@ import torch
 from shoal.cli.main import main
 from shoal.strategies.pieces.piece import Piece
 from shoal.strategies.replicas.contract import StrategySubject, examine_strategy, shares_of
-from shoal.strategies.replicas.replicas import ReplicaSync
+from shoal.strategies.replicas.user_sync import ReplicaSync
 
 ROOT = Path(__file__).parents[3]
 

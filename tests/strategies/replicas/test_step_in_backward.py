@@ -22,8 +22,7 @@ from shoal.strategies.exchange.exchange import AllReduce
 from shoal.strategies.gradient_engine import build_engine
 from shoal.strategies.guard import Guard
 from shoal.strategies.layout.whole import Whole
-from shoal.strategies.replicas.sync import SyncParts
-from shoal.strategies.single import NoSync
+from shoal.strategies.replicas.sync import Sync, SyncParts
 from shoal.strategies.strategy import Share
 from shoal.strategies.update import Update
 
@@ -57,7 +56,7 @@ class Reentrant(Tied):
         return self.last(hidden)
 
 
-def strategy(group, in_backward, make=NoSync, model=None, watch=None):
+def strategy(group, in_backward, make=Sync, model=None, watch=None):
     loss, span = CrossEntropyConfig(), SpanRecorder(HostClock())
     model = model or Tied()
     layout = Whole(model, build_loss(loss), build_engine("torch", model, loss, span), span)
@@ -162,7 +161,7 @@ def test_sum_that_is_not_finite_although_all_gradients_are():
         run_threads(2, work)
 
 
-@pytest.mark.parametrize("make", [NoSync, ddp])
+@pytest.mark.parametrize("make", [Sync, ddp])
 def test_a_parameter_that_would_be_updated_twice_is_named(make):
     def work(group):
         model = Reentrant(unused=False)

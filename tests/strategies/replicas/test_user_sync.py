@@ -10,7 +10,7 @@ from shoal.api.fit import fit
 from shoal.api.train import train as train_by_keywords
 from shoal.cli.main import main
 from shoal.errors import ConfigError
-from shoal.strategies.replicas.replicas import ReplicaSync
+from shoal.strategies.replicas.user_sync import ReplicaSync
 
 FLAGS = "--data synthetic --data.samples 60 --data.shape 1,4,4 --data.classes 3 --model mlp --model.hidden 8 "
 FLAGS += "--batch-size 16 --epochs 2 --optimizer sgd --lr 0.1 --threads 1 --device cpu --launcher threads "

@@ -303,7 +303,7 @@ class Rprop(torch.optim.Rprop):
 def test_an_optimizer_that_is_not_elementwise_is_named():
     def work(group):
         mine = replica(ADAM)
-        mine.update._optimizer = Rprop(mine.params.values())
+        mine.update.optimizer = Rprop(mine.params.values())
         STRATEGIES["zero 1"](mine, group)
 
     with pytest.raises(ConfigError, match="Rprop is not known to update each element on its own"):

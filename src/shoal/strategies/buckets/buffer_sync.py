@@ -40,7 +40,8 @@ class BufferSync:
         tensors = self._tensors()
         if (kinds := _kinds(tensors)) != self._kinds:
             # Memory of the group would stay until the group ends.
-            self._kinds, self._flats = kinds, _flats(tensors, _own_memory)
+            self._kinds = kinds
+            self._flats = _flats(tensors, lambda numel, kind, on: torch.empty(numel, dtype=kind, device=on))
         is_root = self._group.rank == root
         with torch.no_grad():
             for memory, views in self._flats:
@@ -58,10 +59,6 @@ class BufferSync:
 def _kinds(tensors: Mapping[str, Tensor]) -> list[tuple[str, torch.Size, torch.dtype, torch.device]]:
     """What decides the places of tensors in memory."""
     return [(name, tensor.shape, tensor.dtype, tensor.device) for name, tensor in tensors.items()]
-
-
-def _own_memory(numel: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    return torch.empty(numel, dtype=dtype, device=device)
 
 
 def _flats(

@@ -1,12 +1,12 @@
 """Fill buckets with gradients, and send each bucket when it is full.
 
 *Filling* is decided here: when a gradient is final, which bucket is full, whose turn it is. *Sending* is a function,
-`send(bucket) -> Work`: an exchange, a communication hook, later a reduce-scatter to an owner or a push to a server.
+`send(bucket) -> Work`: an exchange, a communication hook, or nothing where all workers see the bucket (`onecopy`).
 The strategy `ddp` and the wrapper `shoal.DistributedDataParallel` both announce the last backward pass before an
 update, and its end.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import final
@@ -16,8 +16,14 @@ from torch import Tensor, nn
 
 from shoal.comm.group import Group, Work
 from shoal.strategies.buckets.bucket import Bucket
-from shoal.strategies.buckets.gradient_slots import Factor, Filling, Slot, fill, second_gradient
-from shoal.strategies.buckets.linear_gradients import LinearGradients
+from shoal.strategies.buckets.gradient_slots import (
+    Factor,
+    Filling,
+    LinearGradients,
+    Slot,
+    fill,
+    second_gradient,
+)
 from shoal.strategies.buckets.plan import Memory
 from shoal.strategies.buckets.unused import Unused, present_somewhere, refuse_dropped, refuse_unused
 from shoal.strategies.gradient_engine import OnFinal
@@ -100,7 +106,8 @@ class Reducer:
         self._seen: list[int] | None = [] if self.is_early else None
         """The order in which gradients become final; None once the buckets follow it, or where it does not matter."""
         self._fillings: list[Filling] = []
-        self._linear: LinearGradients | None = None
+        self.linear = LinearGradients(nn.Module(), ())
+        """Linear layers that compute their weights' gradients in the slots, between its `begin` and `end`: none yet."""
         self._cut()
         self._exchanging = False
         self._reached: set[int] = set()
@@ -125,16 +132,13 @@ class Reducer:
             Filling(bucket, [by_name[name] for name in bucket.names])
             for bucket in self._memory.cut(self._order, first_bytes, most_bytes)
         ]
+        self.piggyback = self._fillings[-1].bucket.piggyback if self._fillings else None
+        """The numbers summed together with the last bucket, if there is room for them."""
 
     @property
     def buckets(self) -> list[Bucket]:
         """All buckets, in the order in which they are sent."""
         return [filling.bucket for filling in self._fillings]
-
-    @property
-    def piggyback(self) -> Tensor | None:
-        """The numbers summed together with the last bucket, if there is room for them."""
-        return self._fillings[-1].bucket.piggyback if self._fillings else None
 
     # Hooks.
 
@@ -187,7 +191,7 @@ class Reducer:
                 self._fillings[-1].num_missing += 1  # until `complete`
             for slot in self._slots:
                 slot.arrived = False
-        self.before_forward()
+        self.linear.begin()
         self._reached.clear()
         self._next = 0
         if weight is not None and weight != self._last_weight.value:
@@ -202,7 +206,10 @@ class Reducer:
             self.prepare(weight=0.0)
         left = self._fillings[self._next :]
         absent = fill([slot for filling in left for slot in filling.slots if not slot.arrived], self._weight)
-        self._check_dropped()
+        if dropped := [
+            slot for slot in self._slots if slot.param.grad is None and id(slot.param) in self._reached
+        ]:
+            refuse_dropped(self._group, _names(dropped), len(self._slots))
         if absent and self._options.unused == "refuse" and not without_samples:
             refuse_unused(self._group, _names(absent), len(self._slots))
         for filling in left:
@@ -210,8 +217,11 @@ class Reducer:
         self._send_full()
         self._exchanging = False
         self._weight = None
-        self.release_slots()
-        present = self._present_somewhere(absent) if self._options.unused == "zero" else None
+        self.linear.end()
+        present: list[bool] | None = None
+        if self._options.unused == "zero":
+            lacking = {slot.index for slot in absent}
+            present = present_somewhere(self._group, [slot.index not in lacking for slot in self._slots])
         for slot in absent:
             if present is None or present[slot.index]:
                 slot.param.grad = slot.view
@@ -232,7 +242,7 @@ class Reducer:
     def abandon(self) -> None:
         """Forget the announced pass: it has failed, here and on all other workers. Wait for what is being sent."""
         self._exchanging, self._weight = False, None
-        self.release_slots()
+        self.linear.end()
         for work in self._works:
             work.wait()
         self._works.clear()
@@ -242,17 +252,7 @@ class Reducer:
         """Have large linear layers compute their weights' gradients in the slots, where no copy is needed then."""
         if self._options.once and self._options.final_in_backward:
             large = [slot for slot in self._slots if slot.param.nbytes >= MOVED_BYTES]
-            self._linear = LinearGradients(model, large)
-
-    def before_forward(self) -> None:
-        """A forward pass begins whose gradients are exchanged. `prepare` includes it."""
-        if self._linear is not None:
-            self._linear.begin()
-
-    def release_slots(self) -> None:
-        """No gradient is computed in a slot until the next pass."""
-        if self._linear is not None:
-            self._linear.end()
+            self.linear = LinearGradients(model, large)
 
     def remove(self) -> None:
         """Remove the hooks from the parameters."""
@@ -265,19 +265,6 @@ class Reducer:
             bucket = self._fillings[self._next].bucket
             self._next += 1
             self._works.append(self.send(bucket))
-
-    def _check_dropped(self) -> None:
-        """Refuse gradients that came, and are gone."""
-        dropped = [
-            slot for slot in self._slots if slot.param.grad is None and id(slot.param) in self._reached
-        ]
-        if dropped:
-            refuse_dropped(self._group, _names(dropped), len(self._slots))
-
-    def _present_somewhere(self, absent: Sequence[Slot]) -> list[bool]:
-        """For each parameter, whether any worker has a gradient."""
-        lacking = {slot.index for slot in absent}
-        return present_somewhere(self._group, [slot.index not in lacking for slot in self._slots])
 
     def _follow_rank_0(self) -> None:
         """Plan again, in the order in which gradients became final on rank 0, once it has had any."""

@@ -5,11 +5,12 @@ from typing import final
 
 from shoal.comm.group import Work
 from shoal.strategies.buckets.bucket import Bucket
-from shoal.strategies.buckets.buffer_sync import BufferSync, buffers_of
+from shoal.strategies.buckets.buffer_sync import BufferSync, buffer_sync_of
 from shoal.strategies.buckets.plan import MIB
 from shoal.strategies.buckets.reducer import Reducer, ReducerOptions
 from shoal.strategies.ddp.settings import DdpConfig
 from shoal.strategies.guard import ROW
+from shoal.strategies.memory import FRESH, IN_FLIGHT, Component, Sizes, whole_copy
 from shoal.strategies.replicas.initial_state import sync_initial_state
 from shoal.strategies.replicas.lockstep import in_lockstep
 from shoal.strategies.replicas.step_in_backward import SumsInBackward
@@ -53,8 +54,7 @@ class Ddp(Sync):
         if config.sync_batchnorm:
             SyncBatchNorm.convert_sync_batchnorm(layout.model)
         self._in_lockstep = give_group(layout.model, group)
-        if names := [name for name, _ in layout.model.named_buffers()]:
-            self._buffers = BufferSync(group, buffers_of(layout.model, names))
+        self._buffers = buffer_sync_of(group, layout.model)
         if parts.step_in_backward:
             self._sums_in_backward = SumsInBackward(
                 layout, parts.update, parts.exchange, parts.guard, config.bucket_mib
@@ -116,3 +116,12 @@ class Ddp(Sync):
         if verdict.may_update:
             self._update(lr)
         return StepResult(verdict.loss, verdict.stop_signal)
+
+
+def ddp_memory(sizes: Sizes) -> list[Component]:
+    """Whole copies, and the buckets of the reducer."""
+    if sizes.updated_in_backward:
+        # Two buckets are summed and used at a time, while backward produces the gradients of a third.
+        return [*whole_copy(sizes), Component(IN_FLIGHT, "2B", 2 * sizes.updated_in_backward)]
+    # A gradient has memory of its own until it is copied to its bucket, which then is the gradient.
+    return [*whole_copy(sizes), Component(FRESH, "G", sizes.largest)]

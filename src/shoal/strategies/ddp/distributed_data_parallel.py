@@ -10,22 +10,27 @@ from typing import Any, Literal, Self, final
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.algorithms.join import Join, Joinable
+from torch.distributed.algorithms.join import Joinable, JoinHook
 
-from shoal.comm.agree import check_same_model
 from shoal.comm.group import Group
 from shoal.config.arguments import checks_arguments
 from shoal.config.sections.values import Number, PositiveFloat, Seconds
 from shoal.errors import ConfigError, WrapperError
 from shoal.strategies.buckets.plan import MIB
 from shoal.strategies.ddp.comm_hook import Hook, check_hook
-from shoal.strategies.ddp.module_sync import ModuleSync, SyncOptions
+from shoal.strategies.ddp.module_sync import ModuleSync, SyncOptions, TorchJoinHook
 from shoal.strategies.ddp.torch_options import check_torch_options, moved_to
-from shoal.strategies.ddp.uneven_inputs import UnevenInputs, UnevenInputsHook
-from shoal.strategies.exchange.exchange import AllReduce, Exchange
-from shoal.strategies.exchange.user_exchange import UserExchange
-from shoal.strategies.library.default_group import all_of_torchs, check_threads, group_of
-from shoal.strategies.library.shared_state import broadcast_state, shared_params, shared_state
+from shoal.strategies.ddp.uneven_inputs import UnevenInputs
+from shoal.strategies.exchange.exchange import Exchange
+from shoal.strategies.exchange.user_exchange import as_exchange
+from shoal.strategies.library.set_up import (
+    all_of_torchs,
+    check_threads,
+    group_of,
+    make_equal,
+    shared_params,
+    shared_state,
+)
 
 
 @final
@@ -123,7 +128,7 @@ class DistributedDataParallel(nn.Module, Joinable):
         )
         """Whether forward passes begin with a copy of rank 0's buffers."""
         self._options = SyncOptions(
-            _as_exchange(exchange),
+            as_exchange(exchange),
             "zero" if find_unused_parameters or static_graph else unused,
             static_graph=static_graph,
             most_bytes=int((25 if bucket_cap_mb is None else bucket_cap_mb) * MIB),
@@ -134,9 +139,8 @@ class DistributedDataParallel(nn.Module, Joinable):
         self._group = group_of(group, params, process_group, limit_s)
         check_threads(self._group, params)
         if self._group.size > 1 and init_sync:
-            state = shared_state(module, forward_sync_buffers is not None or broadcast_buffers is not False)
-            check_same_model(self._group, state)
-            broadcast_state(self._group, state)
+            buffers = forward_sync_buffers is not None or broadcast_buffers is not False
+            make_equal(self._group, shared_state(module, buffers))
         self._sync = self._new_sync(self._group)
         self.require_backward_grad_sync = True
         """Whether backward exchanges: what `no_sync` switches off, and what programs may set."""
@@ -173,8 +177,7 @@ class DistributedDataParallel(nn.Module, Joinable):
         exchanges = records and self.require_backward_grad_sync
         if sync is not None:
             if self.will_sync_module_buffers():
-                share = _uncompiled if torch.compiler.is_compiling() else ModuleSync.share_buffers
-                share(sync, exchanges)
+                sync.share_buffers(exchanges)
             if records:
                 sync.forward_begins(exchanges)
         if self._moves_to is not None:
@@ -279,7 +282,7 @@ class DistributedDataParallel(nn.Module, Joinable):
         sync.take_last_model(buffers=self.forward_sync_buffers)
         self.require_forward_param_sync = True
 
-    def join_hook(self, **kwargs: Any) -> UnevenInputsHook:
+    def join_hook(self, **kwargs: Any) -> JoinHook:
         """For torch's `Join`: what this worker does while only others have inputs.
 
         Its gradients are then the others' aggregates. So an optimizer in the same `Join` that updates a part of the
@@ -288,31 +291,13 @@ class DistributedDataParallel(nn.Module, Joinable):
         """
         sync = self._connected()
         if sync is None:
-            return UnevenInputsHook(lambda: None, lambda: None)
-        uneven_inputs = UnevenInputs(
-            sync.group, by_present=not kwargs.get("divide_by_initial_world_size", True)
-        )
-        me = weakref.ref(self)
-
-        def find_uneven_inputs(begins_pass: bool) -> UnevenInputs | None:
-            wrapper = me()
-            if wrapper is None or not wrapper._join_config.enable:
-                return None
-            if begins_pass:
-                Join.notify_join_context(wrapper)
-            return uneven_inputs
-
-        def take_part() -> None:
-            sync.uneven_inputs = uneven_inputs
-            sync.take_part()
+            return JoinHook()
 
         def at_end() -> None:
             self._take_last_model(sync)
-            sync.uneven_inputs, sync.find_uneven_inputs = None, None
             Joinable.__init__(self)  # torch's context does not switch it off
 
-        sync.find_uneven_inputs = find_uneven_inputs
-        return UnevenInputsHook(take_part, at_end)
+        return TorchJoinHook(sync, self, not kwargs.get("divide_by_initial_world_size", True), at_end)
 
     @property
     def join_device(self) -> torch.device:
@@ -379,11 +364,9 @@ class DistributedDataParallel(nn.Module, Joinable):
 
     def _get_ddp_logging_data(self) -> dict[str, Any]:  # pyright: ignore[reportUnusedFunction]
         """What frameworks log about torch's wrapper."""
-        group = self._group
-        where = (
-            {"rank": 0, "world_size": 1} if group is None else {"rank": group.rank, "world_size": group.size}
-        )
-        return {"module_name": type(self.module).__name__, **where, "can_set_static_graph": False}
+        rank, size = (0, 1) if self._group is None else (self._group.rank, self._group.size)
+        name = type(self.module).__name__
+        return {"module_name": name, "rank": rank, "world_size": size, "can_set_static_graph": False}
 
     @staticmethod
     def _set_params_and_buffers_to_ignore_for_model(module: nn.Module, names: Sequence[str]) -> None:  # pyright: ignore[reportUnusedFunction]
@@ -410,16 +393,6 @@ class DistributedDataParallel(nn.Module, Joinable):
         twin._group, twin.process_group = self._group, self.process_group
         return twin
 
-
-def _as_exchange(given: Exchange | Callable[[Group, Tensor], Any] | None) -> Exchange:
-    """An exchange, or a function of (group, flat tensor), or the default."""
-    if given is None or isinstance(given, Exchange):
-        return given or AllReduce()
-    return UserExchange(getattr(given, "__name__", type(given).__name__), given)
-
-
-_uncompiled = torch._disable_dynamo(ModuleSync.share_buffers)  # pyright: ignore[reportPrivateUsage, reportUnknownMemberType, reportUnknownVariableType]
-"""The same outside of compiled graphs, which cannot contain it."""
 
 _CONNECTION = ("_group", "process_group", "_sync")
 

@@ -1,5 +1,6 @@
 """One worker's side of a wrapped module: which of its backward passes exchange gradients, and how."""
 
+import weakref
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from typing import Any, Literal, final
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.algorithms.join import Join, Joinable, JoinHook
 
 from shoal.comm.group import Group, Work
 from shoal.errors import MismatchError
@@ -15,22 +17,21 @@ from shoal.strategies.buckets.bucket import Bucket
 from shoal.strategies.buckets.buffer_sync import BufferSync
 from shoal.strategies.buckets.plan import MIB
 from shoal.strategies.buckets.reducer import Reducer, ReducerOptions
+from shoal.strategies.ddp.checks import EpochCheck, FiniteCheck, StaticGraph
 from shoal.strategies.ddp.comm_hook import Hook, HookSender
-from shoal.strategies.ddp.epoch_check import EpochCheck
-from shoal.strategies.ddp.finite_check import FiniteCheck
 from shoal.strategies.ddp.sparse_gradients import SparseGradients, sparse_params
-from shoal.strategies.ddp.static_graph import StaticGraph
 from shoal.strategies.ddp.uneven_inputs import Next, UnevenInputs
 from shoal.strategies.exchange.exchange import Exchange
+from shoal.strategies.gradient_engine import torch_on_final
 from shoal.strategies.library.backward_pass import BackwardPass, tensors_in
-from shoal.strategies.library.shared_state import (
+from shoal.strategies.library.set_up import (
+    SetUp,
     broadcast_state,
     ignored_names,
     shared_buffers,
     shared_params,
     shared_state,
 )
-from shoal.strategies.library.user_objects import SetUp
 from shoal.strategies.replicas.sync_batchnorm import give_group
 
 
@@ -92,7 +93,7 @@ class ModuleSync:
         self._reducer = Reducer(
             group,
             {name: param for name, param in params.items() if name not in sparse},
-            lambda param, callback: param.register_post_accumulate_grad_hook(callback).remove,
+            torch_on_final,
             self._checked(partial(options.exchange, group)),
             ReducerOptions(
                 first_bytes=min(MIB, options.most_bytes),
@@ -113,7 +114,7 @@ class ModuleSync:
 
     def remove(self) -> None:
         """Remove the hooks from the parameters."""
-        self._reducer.release_slots()
+        self._reducer.linear.end()
         for remove in self._removers:
             remove()
 
@@ -154,6 +155,11 @@ class ModuleSync:
 
     def share_buffers(self, exchanges: bool) -> None:
         """Before a forward pass, copy one worker's buffers to all; `exchanges`: whether backward is to exchange."""
+        # Compiled graphs cannot contain it.
+        share = _share_uncompiled if torch.compiler.is_compiling() else ModuleSync._share_buffers
+        share(self, exchanges)
+
+    def _share_buffers(self, exchanges: bool) -> None:
         self._agree(Next.BUFFERS_OF_EXCHANGE if exchanges else Next.BUFFERS)
         try:
             self._copy_buffers()
@@ -185,7 +191,7 @@ class ModuleSync:
             self._epoch_check.look()
             self._set_up.check()
             if exchanges:
-                self._reducer.before_forward()
+                self._reducer.linear.begin()
 
     def watch(self, output: Any) -> None:
         """Make backward through this output exchange, unless the forward pass ran under `no_sync`."""
@@ -227,7 +233,7 @@ class ModuleSync:
             self._static_graph.forget()
         if self._reducer.is_exchanging:
             self._reducer.abandon()
-        self._reducer.release_slots()
+        self._reducer.linear.end()
 
     def finish(self) -> None:
         """Wait until gradients are equal on all workers; without a pass, take part with zeros."""
@@ -267,3 +273,39 @@ class ModuleSync:
         self._own_gradients = None
         if self.uneven_inputs is not None and (root := self.uneven_inputs.last_rank) is not None:
             broadcast_state(self.group, shared_state(self._module, buffers), root)
+
+
+_share_uncompiled = torch._disable_dynamo(ModuleSync._share_buffers)  # pyright: ignore[reportPrivateUsage, reportUnknownMemberType, reportUnknownVariableType]
+
+
+@final
+class TorchJoinHook(JoinHook):
+    """For torch's `Join`: what a worker without inputs does. `at_end` is called when no worker has inputs."""
+
+    def __init__(
+        self, sync: ModuleSync, wrapper: Joinable, by_present: bool, at_end: Callable[[], None]
+    ) -> None:
+        self._sync, self._at_end = sync, at_end
+        self._uneven_inputs = uneven_inputs = UnevenInputs(sync.group, by_present)
+        me = weakref.ref(wrapper)
+
+        def find_uneven_inputs(begins_pass: bool) -> UnevenInputs | None:
+            wrapper = me()
+            if wrapper is None or not wrapper._join_config.enable:  # pyright: ignore[reportPrivateUsage]
+                return None
+            if begins_pass:
+                Join.notify_join_context(wrapper)
+            return uneven_inputs
+
+        sync.find_uneven_inputs = find_uneven_inputs
+
+    def main_hook(self) -> None:
+        """Take part in one more pass of the others."""
+        self._sync.uneven_inputs = self._uneven_inputs
+        self._sync.take_part()
+
+    def post_hook(self, is_last_joiner: bool) -> None:
+        """End: no worker has inputs."""
+        del is_last_joiner
+        self._at_end()
+        self._sync.uneven_inputs, self._sync.find_uneven_inputs = None, None

@@ -1,11 +1,9 @@
 """Loops that end earlier on some workers: before they communicate, all workers say whether they still have inputs."""
 
-from collections.abc import Callable
 from enum import IntEnum
 from typing import final
 
 import torch
-from torch.distributed.algorithms.join import JoinHook
 
 from shoal.comm.group import Group
 from shoal.errors import GroupError
@@ -60,20 +58,3 @@ class UnevenInputs:
     def weight(self, of_all: float) -> float:
         """The weight of a gradient in this exchange; `of_all` where it is divided by the number of all workers."""
         return 1 / len(self._present) if self._by_present else of_all
-
-
-@final
-class UnevenInputsHook(JoinHook):
-    """For torch's `Join`: what a worker without inputs does."""
-
-    def __init__(self, take_part: Callable[[], object], at_end: Callable[[], None]) -> None:
-        self._take_part, self._at_end = take_part, at_end
-
-    def main_hook(self) -> None:
-        """Take part in one more pass of the others."""
-        self._take_part()
-
-    def post_hook(self, is_last_joiner: bool) -> None:
-        """End: no worker has inputs."""
-        del is_last_joiner
-        self._at_end()

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from shoal.comm.algorithms import Algorithm
-from shoal.comm.group import Group, Work
+from shoal.comm.group import Finished, Group, Work
 from shoal.strategies.buckets.bucket import Bucket
 
 
@@ -46,17 +46,6 @@ class Exchange(Protocol):
     def load(self, pieces: Mapping[str, Tensor]) -> None:
         """Restore what `pieces` returned."""
         del pieces
-
-
-class Done:
-    """The work of an exchange that was over when its call returned."""
-
-    def wait(self) -> None:
-        """Return at once."""
-
-    def done(self) -> bool:
-        """Yes."""
-        return True
 
 
 class Then:
@@ -114,7 +103,7 @@ class By(Exchange):
     def __call__(self, group: Group, bucket: Bucket) -> Work:
         """Run it."""
         self.algorithm(group, bucket.flat)
-        return Done()
+        return Finished()
 
 
 class ParameterState:

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shoal.comm.group import Group, Work
+from shoal.comm.group import Finished, Group, Work
 from shoal.config.custom import calling, check_options, load
 from shoal.config.sections.values import Custom
 from shoal.errors import ConfigError, ShoalError
 from shoal.strategies.buckets.bucket import Bucket
-from shoal.strategies.exchange.exchange import Done, Exchange
+from shoal.strategies.exchange.exchange import AllReduce, Exchange
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class UserExchange(Exchange):
         with _named(self.name):
             returned = self.call(group, bucket if self.is_stateful else bucket.flat, **self.options)
         if returned is None:
-            return Done()
+            return Finished()
         if not (callable(getattr(returned, "wait", None)) and callable(getattr(returned, "done", None))):
             raise ConfigError(
                 f"exchange {self.name} returned a value of type {type(returned).__name__}, expected a Work or None",
@@ -141,3 +141,10 @@ def _named(name: str) -> Generator[None]:
         report = RuntimeError(f"exchange {name} raised {type(error).__name__}: {error}")
         # With the original traceback: the line shown is the user's.
         raise report.with_traceback(error.__traceback__) from error
+
+
+def as_exchange(given: Exchange | Callable[[Group, Tensor], Any] | None) -> Exchange:
+    """An exchange, or a function of (group, flat tensor), or the default."""
+    if given is None or isinstance(given, Exchange):
+        return given or AllReduce()
+    return UserExchange(getattr(given, "__name__", type(given).__name__), given)

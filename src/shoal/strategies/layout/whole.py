@@ -11,18 +11,13 @@ from shoal.comm.group import Group
 from shoal.data.dataset import Batch
 from shoal.events.spans import SpanRecorder
 from shoal.models.metrics import Measure
-from shoal.strategies.gradient_engine import GradientEngine
+from shoal.strategies.gradient_engine import GradientEngine, Loss, accumulate, evaluate_batch
 from shoal.strategies.layout.layout import Layout
 from shoal.strategies.leaf_sums import LeafSums
 from shoal.strategies.pieces.piece import Piece, Place
 from shoal.strategies.pieces.state import load_weights, model_pieces, names_of
-from shoal.strategies.step import Loss, accumulate, evaluate_batch
 from shoal.strategies.strategy import Gradients, Share, Sums
 from shoal.strategies.tensor.divide import TensorParts, place_in
-
-
-def _unchanged(gradients: Gradients) -> Gradients:
-    return gradients
 
 
 @final
@@ -40,7 +35,7 @@ class Whole(Layout):
         loss: Loss,
         engine: GradientEngine,
         span: SpanRecorder,
-        conditions: Callable[[Gradients], Gradients] = _unchanged,
+        conditions: Callable[[Gradients], Gradients] = lambda gradients: gradients,
         replica: int = 0,
         parts: TensorParts | None = None,
         leaf_sums: LeafSums | None = None,

@@ -72,7 +72,8 @@ def average_gradients(
     used = [param for param, count in zip(params, rest, strict=False) if count]
     for dtype in dict.fromkeys(param.dtype for param in used):
         alike = [param for param in used if param.dtype == dtype]
-        row = torch.cat([_gradient(param).reshape(-1) for param in alike])
+        grads = [torch.zeros_like(param) if param.grad is None else param.grad for param in alike]
+        row = torch.cat([grad.reshape(-1) for grad in grads])
         row.mul_(weight / total)
         all_reduce(row)
         parts = row.split([param.numel() for param in alike])
@@ -89,10 +90,6 @@ def _world(group: Group | None) -> tuple[int, int, Callable[[Tensor], object]]:
         return dist.get_rank(), dist.get_world_size(), dist.all_reduce
     chosen = group or join()
     return chosen.rank, chosen.size, lambda tensor: chosen.all_reduce(tensor).wait()
-
-
-def _gradient(param: Tensor) -> Tensor:
-    return torch.zeros_like(param) if param.grad is None else param.grad
 
 
 def _weight_sum(params: list[nn.Parameter]) -> float:

@@ -22,7 +22,7 @@ _UNSCALE = _ATEN._amp_foreach_non_finite_check_and_unscale_.default
 
 
 @final
-class Part(Tensor):
+class PartGradient(Tensor):
     """A gradient, or norms of gradients, of one worker among several that have others. It is a tensor like any other.
 
     Only the norm of stacked norms is a collective, and `GradScaler`'s search for numbers that are not finite: all
@@ -37,7 +37,9 @@ class Part(Tensor):
     """Of stacked norms: which of them are of parts."""
 
     @classmethod
-    def of(cls, plain: Tensor, group: Group, num_together: int = 0, is_part: Tensor | None = None) -> "Part":
+    def of(
+        cls, plain: Tensor, group: Group, num_together: int = 0, is_part: Tensor | None = None
+    ) -> "PartGradient":
         """The tensor as a part of what the group has."""
         made = Tensor._make_subclass(cls, plain)
         made.plain, made.group, made.num_together, made.is_part = plain, group, num_together, is_part
@@ -78,7 +80,7 @@ class Part(Tensor):
         return result
 
 
-def _total(norms: Part, order: float) -> Tensor:
+def _total(norms: PartGradient, order: float) -> Tensor:
     """The norm of all workers' norms; of those that all workers have, once."""
     assert norms.is_part is not None
     is_part, num_together = norms.is_part.to(norms.device), norms.num_together
@@ -97,5 +99,5 @@ def _total(norms: Part, order: float) -> Tensor:
 
 def mark(param: nn.Parameter, group: Group, num_together: int = 0) -> None:
     """Have a parameter's gradient, if there is one, count as a part."""
-    if param.grad is not None and not isinstance(param.grad, Part):
-        param.grad = Part.of(param.grad, group, num_together)
+    if param.grad is not None and not isinstance(param.grad, PartGradient):
+        param.grad = PartGradient.of(param.grad, group, num_together)

@@ -7,8 +7,8 @@ from typing import final
 import torch
 from torch import Tensor
 
-from shoal.comm.group import Group, Work
-from shoal.strategies.exchange.exchange import Done, Exchange
+from shoal.comm.group import Finished, Group, Work
+from shoal.strategies.exchange.exchange import Exchange
 from shoal.strategies.guard import ROW
 from shoal.strategies.local.fragment import Fragment, Moments, cut
 from shoal.strategies.local.settings import LocalConfig
@@ -30,7 +30,7 @@ class Averaging:
     fragments: list[Fragment]
     table: Tensor | None = None
     """The guard's table, which travels with the first fragment, until it is read."""
-    table_work: Work = field(default_factory=Done)
+    table_work: Work = field(default_factory=Finished)
 
     def advance(self) -> None:
         """Move the exchange forward: some groups start to send when they are asked, and the members have come."""
@@ -43,7 +43,7 @@ class Averaging:
         for fragment in self.fragments:
             fragment.wait()
         self.table_work.wait()
-        self.table_work = Done()
+        self.table_work = Finished()
         if self.table is not None and self.fragments[0].piggyback is not None:
             self.table.view(-1).copy_(self.fragments[0].piggyback)
 

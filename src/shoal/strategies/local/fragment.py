@@ -15,9 +15,9 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
-from shoal.comm.group import Group, Work
+from shoal.comm.group import Finished, Group, Work
 from shoal.strategies.buckets.bucket import Bucket, Region
-from shoal.strategies.exchange.exchange import Done, Exchange
+from shoal.strategies.exchange.exchange import Exchange
 
 Moments = Mapping[str, Mapping[str, Tensor]]
 """The optimizer's moments by parameter and key."""
@@ -52,16 +52,14 @@ def cut(params: Mapping[str, Tensor], count: int) -> list[list[Stretch]]:
         stretches
         for numels in kinds.values()
         for index in range(count)
-        if (stretches := _stretches(numels, *_bounds(sum(numels.values()), count, index)))
+        if (stretches := _stretches(numels, index, count))
     ]
 
 
-def _bounds(numel: int, count: int, index: int) -> tuple[int, int]:
-    return numel * index // count, numel * (index + 1) // count
-
-
-def _stretches(numels: Mapping[str, int], start: int, end: int) -> list[Stretch]:
-    """The elements from `start` to `end` of parameters of these sizes, one after the other."""
+def _stretches(numels: Mapping[str, int], index: int, count: int) -> list[Stretch]:
+    """One of `count` equal ranges of parameters of these sizes, one after the other."""
+    total = sum(numels.values())
+    start, end = total * index // count, total * (index + 1) // count
     found: list[Stretch] = []
     offset = 0
     for name, numel in numels.items():
@@ -100,7 +98,7 @@ class Fragment:
         self._nothing = self.anchor.new_zeros(num_piggyback)
         self._bucket: Bucket | None = None
         self._moments: list[Tensor] = []
-        self._work: Work = Done()
+        self._work: Work = Finished()
 
     def weight(self, size: int) -> float:
         """wᵢ: this worker's part of the samples since the last averaging; over the workers, it adds up to 1."""
@@ -135,7 +133,7 @@ class Fragment:
     def wait(self) -> None:
         """Wait for the exchange: the bucket then holds the means."""
         self._work.wait()
-        self._work = Done()
+        self._work = Finished()
 
     @torch.no_grad()
     def outer_step(self, lr: float, momentum: float) -> None:

@@ -16,6 +16,7 @@ from shoal.strategies.guard import ROW, GuardVerdict
 from shoal.strategies.local.averagings import Averaging, Averagings, FragmentStates
 from shoal.strategies.local.fragment import Moments
 from shoal.strategies.local.settings import LocalConfig
+from shoal.strategies.memory import ANCHORS, IN_FLIGHT, Component, Sizes, whole_copy
 from shoal.strategies.pieces.piece import Piece, by_name
 from shoal.strategies.replicas.initial_state import sync_initial_state
 from shoal.strategies.replicas.sync import Sync, SyncParts
@@ -282,3 +283,22 @@ class _Under(Mapping[str, Tensor]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
+
+
+def local_memory(sizes: Sizes) -> list[Component]:
+    """Whole copies, and the weights between two averagings."""
+    each = sizes.weights / max(1, sizes.num_params)
+    state = sizes.state if sizes.averages_state else 0
+    bucket = f"{each:.3g}Ψ" + (f" + {state / max(1, sizes.num_params):.3g}Ψ" if state else "")
+    return [
+        *whole_copy(sizes),
+        # The weights after the last averaging and before the next, and the momentum of the outer step.
+        Component(ANCHORS, f"{3 * each:.3g}Ψ", 3 * sizes.weights),
+        Component(IN_FLIGHT, bucket, sizes.weights + state),
+    ]
+
+
+def averaging_every_step(config: LocalConfig) -> LocalConfig:
+    """The peak is in a step with an averaging."""
+    moments = "average" if config.averages_moments else "keep"
+    return replace(config, every=1, overlap=0, fragments=1, moments=moments)

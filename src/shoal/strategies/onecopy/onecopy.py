@@ -6,12 +6,11 @@ from torch import Tensor
 
 from shoal.comm.group import Finished, Work
 from shoal.strategies.buckets.bucket import Bucket
-from shoal.strategies.buckets.buffer_sync import BufferSync, buffers_of
-from shoal.strategies.buckets.reducer import Reducer, ReducerOptions
+from shoal.strategies.buckets.buffer_sync import buffer_sync_of
 from shoal.strategies.guard import ROW
+from shoal.strategies.memory import FRESH, Component, Sizes, main_parts
+from shoal.strategies.onecopy.mapped_weights import MappedWeights, check_maps_memory
 from shoal.strategies.onecopy.settings import OneCopyConfig
-from shoal.strategies.pieces.mapped_weights import ALL, MappedWeights, check_maps_memory
-from shoal.strategies.pieces.slices import Slices
 from shoal.strategies.replicas.initial_state import sync_initial_state
 from shoal.strategies.replicas.sync import Sync, SyncParts
 from shoal.strategies.strategy import Share, StepResult
@@ -34,36 +33,30 @@ class OneCopySync(Sync):
     def __init__(self, parts: SyncParts, config: OneCopyConfig) -> None:
         super().__init__(parts)
         group, layout = parts.group, parts.layout
-        self._reducer: Reducer | None = None
-        self._buffers: BufferSync | None = None
+        self._weights: MappedWeights | None = None
         self._to_report = layout.zero, Share((), 1, 0)
         """This worker's row of the guard's table: the loss of a share."""
         if group.size == 1:
             return
         check_maps_memory(group, layout.params)
         sync_initial_state(group, self.pieces())
-        if names := [name for name, _ in layout.model.named_buffers()]:
-            self._buffers = BufferSync(group, buffers_of(layout.model, names))
-        for param in layout.params.values():
-            param.data = param.data.contiguous()
-        options = ReducerOptions(
-            ALL,
-            ALL,
+        self._buffers = buffer_sync_of(group, layout.model)
+        self._weights = MappedWeights(
+            group,
+            layout,
+            layout.on_final,
+            self._send,
             config.unused,
-            final_in_backward=layout.final_in_backward,
+            layout.final_in_backward,
             num_piggyback=ROW * group.size,
         )
-        self._reducer = Reducer(group, layout.params, layout.on_final, self._send, options)
-        self._reducer.write_to_slots(layout.model)
-        slices = Slices(layout, group)
-        self._weights = MappedWeights(group, layout.params, self._reducer.buckets, slices)
-        self._may_be_unused = config.unused == "zero"
-        piggyback = self._reducer.piggyback
+        self._weights.reducer.write_to_slots(layout.model)
+        piggyback = self._weights.reducer.piggyback
         tables: list[Tensor] = [] if piggyback is None else group.views_of_all(piggyback)
         # As numpy arrays, of which reading four numbers takes a tenth of the time.
         self._rows = [table.view(-1, ROW)[rank].numpy() for rank, table in enumerate(tables)]
         """All workers' rows of the guard's table, if they are written next to the gradients."""
-        self._update = parts.update.over(slices)
+        self._update = parts.update.over(self._weights.slices)
 
     def _send(self, bucket: Bucket) -> Work:
         """Everything is where the others see it."""
@@ -74,9 +67,10 @@ class OneCopySync(Sync):
 
     def step(self, share: Share, lr: float) -> StepResult:
         """One update on one batch, of which this worker has a share."""
-        reducer, layout, group = self._reducer, self._layout, self._group
-        if reducer is None:
+        weights, layout, group = self._weights, self._layout, self._group
+        if weights is None:
             return super().step(share, lr)
+        reducer = weights.reducer
         loss = layout.gradients(share, before_last=reducer.prepare)
         with layout.span("exchange", "move"):
             self._to_report = loss, share
@@ -92,11 +86,14 @@ class OneCopySync(Sync):
             else:
                 verdict = self._guard.agree(loss, share)
             if verdict.may_update:
-                self._weights.sum_gradients()
-                if self._may_be_unused:
-                    self._weights.leave_out_unused()
+                weights.sum_gradients()
         if verdict.may_update:
             self._update(lr)
         with layout.span("exchange", "move"):
             group.barrier().wait()
         return StepResult(verdict.loss, verdict.stop_signal)
+
+
+def onecopy_memory(sizes: Sizes) -> list[Component]:
+    """Parameters and state are divided; gradients are whole until they are summed."""
+    return [*main_parts(sizes, (True, False, True)), Component(FRESH, "G", sizes.largest)]

@@ -13,7 +13,7 @@ from shoal.comm.group import Group
 from shoal.strategies.pieces.piece import Piece, Place
 
 
-class Part(NamedTuple):
+class HeldPart(NamedTuple):
     """A part of a whole tensor, and the rank that holds it."""
 
     rank: int
@@ -37,11 +37,11 @@ class WholeTensors:
             piece.name: piece for piece in pieces if piece.is_saved and piece.name.startswith(prefix)
         }
         described = [_described(piece) for piece in self._mine.values()]
-        self.parts: dict[str, list[Part]] = {}
+        self.parts: dict[str, list[HeldPart]] = {}
         """The parts of each whole tensor, by its name."""
         for rank, text in enumerate(gather_texts(group, json.dumps(described))):
             for name, dtype, place, shape in json.loads(text):
-                part = Part(rank, getattr(torch, dtype), Place.from_record(place), tuple(shape))
+                part = HeldPart(rank, getattr(torch, dtype), Place.from_record(place), tuple(shape))
                 self.parts.setdefault(name, []).append(part)
 
     def __iter__(self) -> Iterator[tuple[str, Tensor]]:
@@ -51,7 +51,7 @@ class WholeTensors:
             elif name in self._mine:
                 self._group.send(_on_host(self._mine[name].values), 0).wait()
 
-    def _assembled(self, name: str, parts: list[Part]) -> Tensor:
+    def _assembled(self, name: str, parts: list[HeldPart]) -> Tensor:
         if [part.rank for part in parts] == [0] and self._mine[name].is_whole:
             return _on_host(self._mine[name].values)
         whole = torch.empty(parts[0].place.shape, dtype=parts[0].dtype)

@@ -20,7 +20,7 @@ from shoal.comm.agree import share_text
 from shoal.comm.group import BUSY_S, Group
 from shoal.errors import ConfigError, unknown
 from shoal.models.common import evaluation_mode
-from shoal.strategies.step import gradients_from
+from shoal.strategies.gradient_engine import gradients_from
 
 
 class NamedLayer(NamedTuple):

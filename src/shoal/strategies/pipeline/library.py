@@ -15,8 +15,8 @@ from shoal.data.dataset import Batch
 from shoal.errors import ConfigError
 from shoal.events.spans import HostClock, Kind, SpanRecorder
 from shoal.models.common import check_has_values
-from shoal.strategies.library.default_group import check_threads, group_of
 from shoal.strategies.library.part_gradients import mark
+from shoal.strategies.library.set_up import check_threads, group_of
 from shoal.strategies.pieces.piece import Piece
 from shoal.strategies.pieces.whole_tensors import WholeTensors
 from shoal.strategies.pipeline.cut import NamedLayer, check_order, cut_by_cost, cut_by_name, layers_of

@@ -14,6 +14,7 @@ from shoal.errors import ConfigError
 from shoal.events.spans import SpanRecorder
 from shoal.models.common import evaluation_mode
 from shoal.models.metrics import Measure
+from shoal.strategies.gradient_engine import Loss, sums_of
 from shoal.strategies.layout.layout import Layout
 from shoal.strategies.pieces.piece import Piece, Place
 from shoal.strategies.pieces.state import model_pieces, names_of, parts_of
@@ -24,8 +25,7 @@ from shoal.strategies.pipeline.schedules import build as build_schedule
 from shoal.strategies.pipeline.schedules import with_weights_once
 from shoal.strategies.pipeline.stage import Autocast, PipelineStage
 from shoal.strategies.pipeline.validate import validate
-from shoal.strategies.step import Loss, sums_of, width_of
-from shoal.strategies.strategy import Share, Sums
+from shoal.strategies.strategy import Share, Sums, width_of
 from shoal.strategies.tensor.divide import TensorParts, place_in
 
 

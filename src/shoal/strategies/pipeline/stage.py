@@ -8,9 +8,9 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from shoal.strategies.gradient_engine import Loss, backward_from
 from shoal.strategies.pipeline.schedule import ALL
 from shoal.strategies.pipeline.weight_gradients import WeightGradients
-from shoal.strategies.step import Loss, backward_from
 
 Autocast = Callable[[str], AbstractContextManager[object]]
 """The context of forward pass and loss, on a device of that type."""

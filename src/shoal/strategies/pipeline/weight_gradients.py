@@ -83,10 +83,19 @@ class WeightGradients:
             self._add(joined)
 
     def _add(self, entry: _LayerGradient) -> None:
+        """Add a weight gradient; of a linear layer without a temporary, where dtypes agree."""
         layer, weight, bias, inputs, gradient = entry
         if isinstance(layer, nn.Linear):
-            rows = gradient.reshape(-1, gradient.shape[-1])
-            self._add_product(weight, rows.t(), inputs.reshape(-1, inputs.shape[-1]))
+            rows, columns = gradient.reshape(-1, gradient.shape[-1]), inputs.reshape(-1, inputs.shape[-1])
+            if rows.dtype != weight.dtype:
+                _accumulate(weight, torch.mm(rows.t(), columns))
+            elif weight.grad is not None:
+                weight.grad.addmm_(rows.t(), columns)
+            else:
+                buffer = self._buffers.get(weight)
+                if buffer is None or getrefcount(buffer) > _OWN_REFERENCES:
+                    buffer = self._buffers[weight] = torch.empty_like(weight)
+                weight.grad = torch.mm(rows.t(), columns, out=buffer)
             for_bias = None if bias is None else rows.sum(0)
         else:
             wanted = (False, True, bias is not None)
@@ -95,19 +104,6 @@ class WeightGradients:
             _accumulate(weight, for_weight)
         if bias is not None and for_bias is not None:
             _accumulate(bias, for_bias)
-
-    def _add_product(self, param: Tensor, left: Tensor, right: Tensor) -> None:
-        """Add the product of two matrices to a parameter's gradient, without a temporary where dtypes agree."""
-        if left.dtype != param.dtype:
-            _accumulate(param, torch.mm(left, right))
-        elif param.grad is not None:
-            param.grad.addmm_(left, right)
-        else:
-            buffer = self._buffers.get(param)
-            if buffer is None or getrefcount(buffer) > _OWN_REFERENCES:
-                buffer = self._buffers[param] = torch.empty_like(param)
-            torch.mm(left, right, out=buffer)
-            param.grad = buffer
 
 
 def _accumulate(param: Tensor, gradient: Tensor) -> None:

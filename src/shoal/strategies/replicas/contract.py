@@ -26,8 +26,7 @@ from shoal.strategies.gradient_engine import build_engine
 from shoal.strategies.guard import Guard
 from shoal.strategies.layout.whole import Whole
 from shoal.strategies.pieces.piece import by_name
-from shoal.strategies.replicas.sync import SyncParts
-from shoal.strategies.single import NoSync
+from shoal.strategies.replicas.sync import Sync, SyncParts
 from shoal.strategies.strategy import Share, Strategy
 from shoal.strategies.update import Update
 
@@ -167,7 +166,7 @@ def _trains(subject: StrategySubject, size: int) -> None:
 
 def _equals_one_machine(subject: StrategySubject, size: int) -> None:
     for optimizer in OPTIMIZERS:
-        expected = train(NoSync(parts_for(alone(), optimizer)), (BATCH,))
+        expected = train(Sync(parts_for(alone(), optimizer)), (BATCH,))
         for kind, shares in shares_of(size).items():
             for rank, states in enumerate(
                 _members(subject, size, lambda each, s=shares: train(each, s), optimizer)

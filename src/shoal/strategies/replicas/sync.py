@@ -38,7 +38,11 @@ class SyncParts:
 
 
 class Sync(Strategy):
-    """A strategy made of a layout, which holds the model, and an update of the layout's parameters."""
+    """A strategy made of a layout, which holds the model, and an update of the layout's parameters.
+
+    Its own step has no other replicas. With the layout `whole` it is `single`, the reference for every strategy: phase
+    1, gradients, summed over the parts of the batch; phase 2, update.
+    """
 
     def __init__(self, parts: SyncParts) -> None:
         self._layout, self._update = parts.layout, parts.update

@@ -25,6 +25,7 @@ from shoal.comm.liveness.limits import LOOK_EVERY_S
 from shoal.comm.rendezvous.store import connect, listen, serve
 from shoal.data.dataset import Batch
 from shoal.errors import MemberError, ShoalError
+from shoal.strategies.gradient_engine import sums_of
 from shoal.strategies.guard import ROW
 from shoal.strategies.layout.whole import Whole
 from shoal.strategies.pieces.piece import Piece
@@ -34,7 +35,6 @@ from shoal.strategies.replicas.sync import SyncParts
 from shoal.strategies.rpc import torch_rpc
 from shoal.strategies.rpc.settings import RpcConfig
 from shoal.strategies.rpc.stage import Stage, stage_here
-from shoal.strategies.step import sums_of
 from shoal.strategies.strategy import Pause, Serving, Share, StepResult, Strategy, Sums
 
 CONNECT_S = 60.0

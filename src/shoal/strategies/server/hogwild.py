@@ -11,8 +11,8 @@ from shoal.events.spans import MAPPED
 from shoal.strategies.buckets.buffer_sync import buffer_sync_of
 from shoal.strategies.buckets.unused import refuse_unused
 from shoal.strategies.guard import ROW
+from shoal.strategies.onecopy.mapped_weights import check_maps_memory, map_parameters
 from shoal.strategies.pieces.freed_memory import return_freed_memory
-from shoal.strategies.pieces.mapped_weights import check_maps_memory, map_parameters
 from shoal.strategies.replicas.initial_state import sync_initial_state
 from shoal.strategies.replicas.sync import Sync, SyncParts
 from shoal.strategies.server.settings import ServerConfig

@@ -14,8 +14,8 @@ from shoal.errors import ConfigError
 from shoal.models.common import check_has_values
 from shoal.strategies.exchange.exchange import AllReduce
 from shoal.strategies.guard import Guard, Remedies
-from shoal.strategies.library.default_group import group_of
-from shoal.strategies.library.divided_weights import Trained
+from shoal.strategies.library.divided_training import Trained
+from shoal.strategies.library.set_up import group_of
 from shoal.strategies.pieces.state import model_pieces
 from shoal.strategies.replicas.initial_state import sync_initial_state
 from shoal.strategies.server.messages import Kind, Request, ServerClient

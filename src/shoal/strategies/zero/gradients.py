@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from shoal.comm.group import Group, Work
-from shoal.errors import ConfigError
-from shoal.strategies.buckets.gradient_slots import ABSENT, Factor, second_gradient
+from shoal.strategies.buckets.gradient_slots import Factor, copy_gradients, second_gradient
 from shoal.strategies.buckets.plan import Kind
 from shoal.strategies.gradient_engine import OnFinal
 from shoal.strategies.zero.units import Unit
@@ -100,7 +99,7 @@ class OwnedGradients:
         on_final: OnFinal,
         early: bool,
         look: Callable[[Tensor], None],
-        left: Callable[[Unit], None] = lambda unit: None,
+        left: Callable[[Unit], None] | None = None,
         keeps_sums: bool = True,
     ) -> None:
         self._group = group
@@ -163,7 +162,8 @@ class OwnedGradients:
         if name in slots.missing:
             slots.missing.remove(name)
             if not slots.missing:
-                self._left(slots.unit)
+                if self._left is not None:
+                    self._left(slots.unit)
                 if self._is_running:
                     self._send_final()
         elif self._is_running:
@@ -195,31 +195,10 @@ class OwnedGradients:
 
     def _send(self, slots: UnitSlots) -> None:
         slots.outbox.wait()
-        grads: list[Tensor] = []
-        views: list[Tensor] = []
-        absent: list[Tensor] = []
-        for (name, param), view in zip(slots.params.items(), slots.views, strict=True):
-            grad = param.grad
-            if grad is None:
-                absent.append(view)
-                continue
-            if grad.layout is not torch.strided:
-                raise ConfigError(
-                    f"parameter '{name}' has a sparse gradient, but units hold dense gradients",
-                    "Build the layer with sparse=False.",
-                )
-            self.present.add(name)
-            grads.append(grad)
-            views.append(view)
+        absent = copy_gradients(slots.params, slots.views, self._weight)
+        self.present.update(slots.params.keys() - absent)
+        for param in slots.params.values():
             param.grad = None
-        if self._weight is not None and not self._weight.value:
-            absent += views  # instead of 0 · gradient: the mean over no samples is NaN
-        elif self._weight is not None:
-            self._weight.multiply(grads, views)
-        elif grads:
-            torch._foreach_copy_(views, grads)  # pyright: ignore[reportPrivateUsage]
-        for view in absent:
-            view.fill_(ABSENT)
         if slots.gaps:
             torch._foreach_zero_(slots.gaps)  # pyright: ignore[reportPrivateUsage]
         self._look(slots.memory)

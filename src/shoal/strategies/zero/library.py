@@ -2,35 +2,22 @@
 
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 
-from shoal.comm.agree import check_same_model
 from shoal.comm.group import Group
 from shoal.config.arguments import checks_arguments
 from shoal.config.sections.values import Mebibytes, Number
 from shoal.errors import ConfigError
-from shoal.models.common import check_has_values
-from shoal.strategies.buckets.buffer_sync import buffer_sync_of
 from shoal.strategies.buckets.gradient_slots import Factor
 from shoal.strategies.buckets.unused import Unused
-from shoal.strategies.library.backward_pass import BackwardPass, tensors_in
-from shoal.strategies.library.default_group import check_threads, group_of
-from shoal.strategies.library.divided_gradients import ShownGradients
-from shoal.strategies.library.divided_weights import (
-    Trained,
-    groups_of_wholes,
-    optimizer_of_slices,
-    wholes_in_groups,
-)
-from shoal.strategies.library.shared_state import broadcast_state, shared_state
-from shoal.strategies.library.user_objects import SetUp, redirect_step, redirect_zero_grad, show_wholes
-from shoal.strategies.norms import chunk_norms, clip, global_norm
+from shoal.strategies.gradient_engine import torch_on_final
+from shoal.strategies.library.backward_pass import tensors_in
+from shoal.strategies.library.divided_training import DividedTraining
+from shoal.strategies.library.set_up import check_threads
 from shoal.strategies.pieces.piece import Piece
-from shoal.strategies.pieces.state import load_optimizer, optimizer_pieces
 from shoal.strategies.pieces.whole_tensors import WholeTensors
 from shoal.strategies.replicas.sync_batchnorm import give_group
 from shoal.strategies.update import MakeKeeper
@@ -77,7 +64,7 @@ def zero(
 
 
 @final
-class ShardedModel:
+class ShardedModel(DividedTraining):
     """What `shoal.zero` returns: a model whose training is divided among the workers.
 
     The model stays the one you passed. In stage 3 its parameters are one copy that all workers of a machine map;
@@ -105,52 +92,21 @@ class ShardedModel:
     ) -> None:
         if stage not in (1, 2, 3):
             raise ConfigError(f"stage must be 1, 2 or 3, not {stage!r}")
-        check_has_values(model)
-        trained = {name: param for name, param in model.named_parameters() if param.requires_grad}
-        if not trained:
-            raise ConfigError("the model has no parameter to train")
-        self.model, self.stage = model, stage
-        self.group = group_of(group, trained)
-        check_threads(self.group, trained)
-        groups = groups_of_wholes(make_optimizer, trained)
-        self._set_up = SetUp(model, "call shoal.zero with a new model")
-        state = shared_state(model)
-        check_same_model(self.group, state)
-        broadcast_state(self.group, state)
+        super().__init__(model, make_optimizer, group, check_threads, "call shoal.zero with a new model")
+        self.stage = stage
         give_group(model, self.group, lambda: self._weight)
-        self._buffers = buffer_sync_of(self.group, model)
         self._weight = 1 / self.group.size
         self._factor: Factor | None = None
         self._num_passes = 0
-        self._reached: set[str] = set()
-        """Parameters that had a gradient here since the last step, if the program has not dropped it since."""
-        self._pass = BackwardPass(self._end_pass, self._abandon_pass)
         options = ShardOptions(stage, unit_mib, unit_of, unused, early=stage > 1)
-        held = HeldState.of(model, trained, self.group.rank)
-        self._shards = Shards(self.group, model, Trained(dict(trained)), _on_final, options, held)
+        held = HeldState.of(model, self._trained, self.group.rank)
+        self._shards = Shards(self.group, model, self._layout, torch_on_final, options, held)
         if not self._shards.is_gathered:
-            self._set_up.fix_memory(trained)
-        self._slices = self._shards.slices
-        self._shown = ShownGradients(self.group, dict(trained), self._slices, self._sum)
-        self.optimizer = optimizer_of_slices(make_optimizer, groups, self._slices)
-        """The optimizer of this worker's slices, for learning-rate schedules. Its `step()` is `step()` of this."""
-        self._keeper = None
-        if keeper is not None and self._slices.params:
-            self._keeper = keeper(self.optimizer, self._slices.params, make_optimizer)
+            self._set_up.fix_memory(self._trained)
+        self._divide(self._shards.slices, keeper)
         self.group.barrier().wait()  # all have memory for their state, or none begins
-        model.register_forward_pre_hook(lambda module, args: self._pass.forget_failed())
         model.register_forward_hook(self._watch)
-        for name, param in trained.items():
-            param.register_hook(partial(self._reach, name))
         self._shards.gradients.restart()
-        self._with_slices = show_wholes(self.optimizer, wholes_in_groups(trained, groups))
-        self._own_step = redirect_step(self.optimizer, self.step)
-        redirect_zero_grad(self.optimizer, self.zero_grad)
-        redirect_zero_grad(model, self.zero_grad)
-
-    def __call__(self, *inputs: Any, **options: Any) -> Any:
-        """The model's outputs: the same as calling the model."""
-        return self.model(*inputs, **options)
 
     # Backward passes.
 
@@ -162,15 +118,8 @@ class ShardedModel:
                 if tensor.requires_grad:
                     tensor.register_hook(lambda gradient: self._begin_pass(outermost=True))
 
-    def _reach(self, name: str, gradient: Tensor) -> None:
-        """A gradient has come, and autograd is about to add it to `param.grad`."""
-        del gradient
-        self._begin_pass()
-        self._reached.add(name)
-
     def _begin_pass(self, outermost: bool = False) -> None:
-        self._pass.begin(outermost)
-        self._hide()
+        super()._begin_pass(outermost)
         if self.stage > 1 and not self._shards.gradients.is_running:
             self._shards.gradients.begin(self._as_factor())
 
@@ -180,14 +129,12 @@ class ShardedModel:
             self._num_passes += 1
         self._shown.show(has_sums=self._num_passes > 0)
 
-    def _hide(self) -> None:
-        """Have each worker's own gradients in `param.grad`, and the program's changes in the sums."""
-        dropped = self._shown.hide()
+    def _hide(self) -> list[str]:
+        dropped = super()._hide()
         self._shards.gradients.present.difference_update(dropped)
-        self._reached.difference_update(dropped)
+        return dropped
 
     def _abandon_pass(self) -> None:
-        """The pass has failed: the next one starts a step afresh."""
         self._shown.drop()
         self._shards.gradients.abandon()
         self._shards.release()
@@ -247,7 +194,7 @@ class ShardedModel:
         A collective: every worker calls it after its last backward pass of a step.
         """
         self._set_up.check()
-        shards, slices = self._shards, self._slices
+        shards = self._shards
         if self.stage == 1 and (self._shown.has_local or not self._num_passes):
             self._sum()
         self._hide()
@@ -256,23 +203,16 @@ class ShardedModel:
         if self._buffers is not None:
             self._buffers.update()
         shards.check_unused(bool(shards.gradients.present), self._reached)
-        norm = None
-        if clip_norm is not None:
-            grads = {name: owned.grad for name, owned in slices.params.items() if owned.grad is not None}
-            norm = global_norm(slices.all_norms({name: chunk_norms(grad) for name, grad in grads.items()}))
-            clip(grads.values(), norm, clip_norm)
         self.group.barrier().wait()  # no worker reads weights any more
-        with self._own_step(), self._with_slices():
-            (self.optimizer if self._keeper is None else self._keeper).step()
+        norm = self._update_slices(clip_norm)
         shards.publish()
         self.zero_grad()
         return norm
 
     def zero_grad(self) -> None:
         """Drop the gradients of all passes since the last step. `step` does so, too."""
+        super().zero_grad()
         self._num_passes = 0
-        self._reached.clear()
-        self._shown.drop()
         self._shards.gradients.restart()
         for param in self.model.parameters():
             param.grad = None
@@ -281,10 +221,7 @@ class ShardedModel:
 
     def pieces(self) -> list[Piece]:
         """What this worker holds: `model.<name>` and `optim.<name>.<key>`, each with its place in the whole."""
-        slices = self._slices
-        if self._keeper is not None:
-            self._keeper.settle()
-        return self._shards.pieces() + optimizer_pieces(slices.params, slices.place_of, self.optimizer)
+        return self._shards.pieces() + self._update.pieces()
 
     def state_dict(self) -> dict[str, Tensor]:
         """The whole state on rank 0, on the host, and nothing on the others: `model.<name>`, `optim.<name>.<key>`.
@@ -315,11 +252,4 @@ class ShardedModel:
         self._shards.release()
         self._shards.load(saved)
         with self._with_slices():
-            if self._keeper is not None:
-                self._keeper.load(self._slices.params, self._slices.place_of, saved)
-            elif self._slices.params:
-                load_optimizer(self._slices.params, self._slices.place_of, self.optimizer, saved)
-
-
-def _on_final(param: Tensor, callback: Callable[[Tensor], None]) -> Callable[[], None]:
-    return param.register_post_accumulate_grad_hook(callback).remove
+            self._update.load(saved)

@@ -116,7 +116,7 @@ class Shards:
             on_final,
             options.early,
             look,
-            left=(lambda unit: None) if self._gathered is None else self._gathered.gradients_are_final,
+            left=None if self._gathered is None else self._gathered.gradients_are_final,
             # Stage 1 has all gradients until they are summed: the sums take their place.
             keeps_sums=options.stage > 1,
         )
@@ -178,7 +178,7 @@ class Shards:
         self.gradients.complete()
         if self._gathered is not None:
             self._gathered.check_gathered(self.gradients.present)
-        self.release()
+            self._gathered.end_pass()
 
     def release(self) -> None:
         """Free gathered parameters."""
@@ -208,7 +208,7 @@ class Shards:
     def publish(self) -> None:
         """After an update: all workers see all owners' new weights."""
         if self._is_divided:
-            if not self.is_gathered:
+            if self._gathered is None:
                 self._group.barrier().wait()
             return
         works = [self._group.all_gather(whole, own) for whole, own in self._to_gather]

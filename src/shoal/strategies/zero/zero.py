@@ -5,13 +5,15 @@ from dataclasses import replace
 from typing import final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from shoal.comm.alone import alone
 from shoal.config.custom import calling, load
 from shoal.config.sections.values import Custom
 from shoal.data.dataset import Batch
-from shoal.strategies.buckets.buffer_sync import BufferSync, buffers_of
+from shoal.strategies.buckets.buffer_sync import BufferSync, buffer_sync_of
+from shoal.strategies.buckets.plan import MIB
+from shoal.strategies.memory import FRESH, GATHERED, IN_FLIGHT, OFFLOADED, STATE, Component, Sizes, main_parts
 from shoal.strategies.pieces.piece import Piece
 from shoal.strategies.replicas.initial_state import sync_initial_state
 from shoal.strategies.replicas.lockstep import in_lockstep, in_rounds
@@ -21,7 +23,7 @@ from shoal.strategies.strategy import Share, StepResult, Sums
 from shoal.strategies.zero.offload import offload
 from shoal.strategies.zero.settings import ZeroConfig
 from shoal.strategies.zero.shards import HeldState, ShardOptions, Shards
-from shoal.strategies.zero.units import UnitOf
+from shoal.strategies.zero.units import UnitOf, cut
 
 
 @final
@@ -69,8 +71,7 @@ class Zero(Sync):
         if config.sync_batchnorm:
             SyncBatchNorm.convert_sync_batchnorm(layout.model)
         has_collectives = give_group(layout.model, group)
-        if names := [name for name, _ in layout.model.named_buffers()]:
-            self._buffers = BufferSync(group, buffers_of(layout.model, names))
+        self._buffers = buffer_sync_of(group, layout.model)
         # Without overlap nothing is gained by sending during backward, unless memory is to be freed.
         early = config.stage > 1 or group.overlaps
         options = ShardOptions(config.stage, config.unit_mib, unit_of(config), config.unused, early)
@@ -178,3 +179,46 @@ def unit_of(config: ZeroConfig) -> UnitOf | None:
     custom = Custom(name=config.unit_of)
     with calling("strategy.unit_of", custom):
         return load("strategy.unit_of", custom)
+
+
+def zero_memory(sizes: Sizes) -> list[Component]:
+    """The divided parts, and the units that are under way."""
+    divided = sizes.workers > 1
+    found = main_parts(sizes, (sizes.stage > 2, sizes.stage > 1, True))
+    if divided:
+        boxes = min(2, sizes.num_units)
+        found.append(Component(IN_FLIGHT, f"{boxes}U", boxes * sizes.unit))
+        if sizes.stage > 1:
+            # While two units are being summed, backward produces the gradients of a third.
+            found.append(Component(FRESH, "U", sizes.unit))
+        if sizes.stage == 3 and not sizes.maps_memory:
+            found.append(Component(GATHERED, f"{boxes}U", boxes * sizes.unit))
+    if sizes.offload != "none":
+        where = "in a file" if sizes.offload == "file" else "on the host"
+        found = [
+            Component(OFFLOADED, f"{each.formula}, {where}", each.num_bytes, counts=False)
+            if each.name == STATE
+            else each
+            for each in found
+        ]
+        if sizes.offload_window:
+            found.append(Component(STATE, "of one slice", sizes.offload_window))
+    return found
+
+
+def with_units(
+    config: ZeroConfig, sizes: Sizes, model: nn.Module, params: Mapping[str, Tensor], largest_on_gpu: int
+) -> Sizes:
+    """The sizes, with those of the units and of the state that is kept elsewhere."""
+    units = cut(model, params, sizes.workers, config.unit_mib * MIB, unit_of(config))
+    unit = max(unit.num_bytes for unit in units)
+    # The slice of a parameter is no larger than a worker's piece of its unit.
+    largest_slice = min(largest_on_gpu, unit // sizes.workers)
+    return replace(
+        sizes,
+        stage=config.stage,
+        offload=config.offload,
+        offload_window=largest_slice * sizes.state // max(1, sizes.weights),
+        unit=unit,
+        num_units=len(units),
+    )

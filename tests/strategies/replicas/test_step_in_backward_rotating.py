@@ -8,7 +8,7 @@ from torch import nn
 
 from shoal.comm.threads.group import run_threads
 from shoal.errors import ConfigError
-from shoal.strategies.buckets.rotating import RotatingBuckets
+from shoal.strategies.replicas.step_in_backward import RotatingBuckets
 
 SIZES = (40, 30, 20, 10)
 

@@ -9,8 +9,7 @@ from torch import nn
 from shoal.config.sections.model import CrossEntropyConfig
 from shoal.data.dataset import Batch
 from shoal.events.spans import HostClock, SpanRecorder
-from shoal.strategies.gradient_engine import build_engine
-from shoal.strategies.step import accumulate, evaluate_batch
+from shoal.strategies.gradient_engine import accumulate, build_engine, evaluate_batch
 from shoal.strategies.strategy import Share
 
 

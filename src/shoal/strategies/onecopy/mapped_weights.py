@@ -11,17 +11,21 @@ Nothing is gathered: a weight that one worker has written is there for all. No w
 finished backward, and none reads them before all have written.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import final
 
 from torch import Tensor
 
-from shoal.comm.group import Group
+from shoal.comm.group import Group, Work
 from shoal.comm.reduction import Op, reduce_into_first
 from shoal.errors import ConfigError
 from shoal.strategies.buckets.bucket import Bucket
+from shoal.strategies.buckets.reducer import Reducer, ReducerOptions
+from shoal.strategies.buckets.unused import Unused
+from shoal.strategies.gradient_engine import OnFinal
 from shoal.strategies.pieces.freed_memory import return_freed_memory
 from shoal.strategies.pieces.slices import Slices
+from shoal.strategies.update import Updated
 
 ALL = 2**62
 """Bytes of a bucket: all gradients of one kind are one bucket, since nothing moves before all workers are ready."""
@@ -55,40 +59,54 @@ def map_parameters(group: Group, params: Mapping[str, Tensor], bucket: Bucket) -
 
 @final
 class MappedWeights:
-    """Parameters moved into one memory of all workers, and all workers' gradients of the slices that this worker owns.
+    """A layout's parameters in one memory of all workers, and the slices of it that this worker owns and updates.
 
-    `buckets` have the gradients, in memory from `group.empty`. Constructing is a collective; all workers have equal
-    weights before.
+    Its `reducer` copies gradients to memory that the others see, in buckets that `send` gets. The sync of a run and
+    `shoal.OneCopy` both train with it. Constructing is a collective; all workers have equal weights before.
     """
 
     def __init__(
-        self, group: Group, params: Mapping[str, Tensor], buckets: Sequence[Bucket], slices: Slices
+        self,
+        group: Group,
+        layout: Updated,
+        on_final: OnFinal,
+        send: Callable[[Bucket], Work],
+        unused: Unused,
+        final_in_backward: bool = True,
+        num_piggyback: int = 0,
     ) -> None:
-        self._group, self._params = group, params
-        self._gradients = [self._map(bucket, slices) for bucket in buckets]
+        self._group, self._params = group, layout.params
+        for param in layout.params.values():
+            param.data = param.data.contiguous()
+        options = ReducerOptions(
+            ALL, ALL, unused, final_in_backward=final_in_backward, num_piggyback=num_piggyback
+        )
+        self.reducer = Reducer(group, layout.params, on_final, send, options)
+        self.slices = Slices(layout, group)
+        self._gradients = [self._map(bucket) for bucket in self.reducer.buckets]
         """For each bucket, this worker's slice of all workers' gradients."""
-        self._slices = {name: (owned, owned.grad) for name, owned in slices.params.items()}
+        self._owned = {name: (owned, owned.grad) for name, owned in self.slices.params.items()}
         return_freed_memory()  # where the parameters were
         group.barrier().wait()
 
-    def _map(self, bucket: Bucket, slices: Slices) -> list[Tensor]:
+    def _map(self, bucket: Bucket) -> list[Tensor]:
         weights = map_parameters(self._group, self._params, bucket)
         gradients = self._group.views_of_all(bucket.gradients)
         # The sum of a slice is formed in rank 0's memory. Only the slice's owner reads and writes there.
-        own = slices.add(bucket, weights, gradients[0])
+        own = self.slices.add(bucket, weights, gradients[0])
         return [each[own] for each in gradients]
 
     def sum_gradients(self) -> None:
-        """Sum this worker's slice over the workers, once all have written their gradients."""
+        """Sum this worker's slice over the workers, once all have written their gradients.
+
+        The optimizer skips parameters for which no worker has a gradient, as on one machine.
+        """
         for parts in self._gradients:
             reduce_into_first(Op.SUM, parts)
+        for name, (owned, gradient) in self._owned.items():
+            owned.grad = None if self._params[name].grad is None else gradient
 
     def divide_gradients(self, number: float) -> None:
         """Divide the sums."""
         for parts in self._gradients:
             parts[0].div_(number)
-
-    def leave_out_unused(self) -> None:
-        """Have the optimizer skip parameters for which no worker has a gradient, as on one machine."""
-        for name, (owned, gradient) in self._slices.items():
-            owned.grad = None if self._params[name].grad is None else gradient

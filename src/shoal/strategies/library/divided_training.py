@@ -1,0 +1,230 @@
+"""A user's model whose training the workers divide: the base of `shoal.OneCopy` and of the objects of `shoal.zero`."""
+
+import functools
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from types import MethodType
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from shoal.comm.group import Group
+from shoal.errors import ConfigError
+from shoal.events.spans import HostClock, SpanRecorder
+from shoal.models.common import check_has_values
+from shoal.strategies.buckets.buffer_sync import buffer_sync_of
+from shoal.strategies.library.backward_pass import BackwardPass
+from shoal.strategies.library.divided_gradients import ShownGradients
+from shoal.strategies.library.set_up import SetUp, group_of, make_equal, shared_state
+from shoal.strategies.norms import in_order
+from shoal.strategies.pieces.piece import Place
+from shoal.strategies.pieces.slices import Slices
+from shoal.strategies.update import MakeKeeper, MakeOptimizer, Update
+
+
+@final
+class Trained:
+    """A model's parameters as `Slices` takes them: none is divided yet."""
+
+    def __init__(self, params: dict[str, Tensor]) -> None:
+        self.params = params
+        self.span = SpanRecorder(HostClock())
+        self.sharded_over: Sequence[Group] = ()
+        self.repeated: Collection[str] = ()
+        first = next(iter(params.values())).detach()
+        self.zero = first.new_zeros((), dtype=first.dtype.to_real())
+
+    def place_of(self, name: str) -> Place:
+        """The whole parameter."""
+        return Place.whole(self.params[name])
+
+    def all_norms(self, norms: Mapping[str, Tensor]) -> Tensor:
+        """The norms as they are."""
+        return in_order(norms)
+
+
+class DividedTraining(ABC):
+    """A model, and the `Update` of the slices that this worker owns: the same that a run uses.
+
+    Between backward passes `param.grad` is a `DividedGradient`. A step is: sum the gradients to their owners, clip,
+    update the slices, publish the weights.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        make_optimizer: MakeOptimizer,
+        group: Group | None,
+        check: Callable[[Group, Mapping[str, nn.Parameter]], None],
+        how: str,
+    ) -> None:
+        """Make the workers' models equal. `check` refuses groups; `how` says how to set the training up again."""
+        check_has_values(model)
+        self.model = model
+        self._trained = {name: param for name, param in model.named_parameters() if param.requires_grad}
+        if not self._trained:
+            raise ConfigError("the model has no parameter to train")
+        self.group = group_of(group, self._trained)
+        check(self.group, self._trained)
+        self._layout = Trained(dict(self._trained))
+        self._update = Update(self._layout, make_optimizer)
+        self._update.check_divisible(otherwise="shoal.DistributedDataParallel")
+        self._set_up = SetUp(model, how)
+        for param in self._trained.values():
+            param.data = param.data.contiguous()
+        make_equal(self.group, shared_state(model))
+        self._buffers = buffer_sync_of(self.group, model)
+        self._pass = BackwardPass(self._end_pass, self._abandon_pass)
+        self._reached: set[str] = set()
+        """Parameters that had a gradient here since the last step, if the program has not dropped it since."""
+
+    def _divide(self, slices: Slices, keeper: MakeKeeper | None = None) -> None:
+        """From now on, train these slices here. `keeper` keeps the optimizer's state."""
+        wholes = [group["params"] for group in self._update.optimizer.param_groups]
+        self._slices = slices
+        self._shown = ShownGradients(self.group, self._layout.params, slices, self._sum)
+        self._update = self._update.over(slices, keeper)
+        self.optimizer = self._update.optimizer
+        """The optimizer of this worker's slices, for learning-rate schedules. Its `step()` is `step()` of this."""
+        self._with_slices = show_wholes(self.optimizer, wholes)
+        self._own_step = redirect_step(self.optimizer, self.step)
+        redirect_zero_grad(self.optimizer, self.zero_grad)
+        redirect_zero_grad(self.model, self.zero_grad)
+        self.model.register_forward_pre_hook(lambda module, args: self._pass.forget_failed())
+        for name, param in self._trained.items():
+            param.register_hook(functools.partial(self._reach, name))
+
+    def __call__(self, *inputs: Any, **options: Any) -> Any:
+        """The model's outputs: the same as calling the model."""
+        return self.model(*inputs, **options)
+
+    def _reach(self, name: str, gradient: Tensor) -> None:
+        """A gradient has come, and autograd is about to add it to `param.grad`."""
+        del gradient
+        self._begin_pass()
+        self._reached.add(name)
+
+    def _begin_pass(self, outermost: bool = False) -> None:
+        self._pass.begin(outermost)
+        self._hide()
+
+    @abstractmethod
+    def _end_pass(self) -> None: ...
+
+    def _abandon_pass(self) -> None:  # noqa: B027 (not every object has to)
+        """The pass has failed: the next one starts a step afresh."""
+
+    def _hide(self) -> list[str]:
+        """Have each worker's own gradients in `param.grad`; returns parameters whose gradients the program dropped."""
+        dropped = self._shown.hide()
+        self._reached.difference_update(dropped)
+        return dropped
+
+    @abstractmethod
+    def _sum(self) -> None:
+        """Sum all gradients that are here over the workers."""
+
+    @abstractmethod
+    def step(self) -> Tensor | None:
+        """Update the weights. A collective: every worker calls it after its last backward pass of a step."""
+
+    def _update_slices(self, clip_norm: float | None) -> Tensor | None:
+        """Clip, if a norm is given, and update: all workers have summed gradients, and none reads weights any more."""
+        norm = None if clip_norm is None else self._update.clip_gradients(clip_norm)
+        with self._own_step(), self._with_slices():
+            self._update.without_clipping()
+        return norm
+
+    def zero_grad(self) -> None:
+        """Drop the gradients of all passes since the last step. `step` does so, too."""
+        self._reached.clear()
+        self._shown.drop()
+
+
+def redirect_zero_grad(owner: nn.Module | torch.optim.Optimizer, forget: Callable[[], None]) -> None:
+    """Have `owner.zero_grad()` call `forget`.
+
+    Torch's own would set `grad` of an optimizer's slices to None. It is a view of sums that are made elsewhere, so the
+    optimizer would skip these slices from then on. And torch's would find nothing to drop in a model whose gradients
+    have been summed to their owners.
+    """
+
+    def zero_grad(set_to_none: bool = True) -> None:
+        del set_to_none  # the next gradients replace dropped ones in any case
+        forget()
+
+    owner.zero_grad = zero_grad
+
+
+def redirect_step(
+    optimizer: torch.optim.Optimizer, step_of_all: Callable[[], object]
+) -> Callable[[], AbstractContextManager[None]]:
+    """Have `optimizer.step()` call `step_of_all`; inside the returned context it is the optimizer's own step.
+
+    The optimizer's own step alone would update this worker's slices with gradients that are not summed yet, or with
+    those of the last step, and no other worker would see it. Learning-rate schedulers wrap `step` of an optimizer, so
+    it stays a method, and the step of all workers still calls it.
+    """
+    own, is_inside = optimizer.step, False
+
+    def step(self: torch.optim.Optimizer, closure: Callable[[], Any] | None = None) -> Any:
+        if is_inside:
+            return own()
+        if closure is not None:
+            raise ConfigError(
+                f"{type(self).__name__}.step(closure) is not supported: the optimizer has a part of the parameters",
+                "Compute the loss and its gradients before the step, and call step() without arguments.",
+            )
+        return step_of_all()
+
+    @contextmanager
+    def own_step() -> Generator[None]:
+        nonlocal is_inside
+        is_inside = True
+        try:
+            yield
+        finally:
+            is_inside = False
+
+    optimizer.step = MethodType(step, optimizer)
+    return own_step
+
+
+def show_wholes(
+    optimizer: torch.optim.Optimizer, wholes: Sequence[list[Tensor]]
+) -> Callable[[], AbstractContextManager[None]]:
+    """Have `optimizer.param_groups` list whole parameters, group by group; inside the returned context, the slices.
+
+    Programs clip and unscale gradients through these lists. Slices differ among the workers, and have a part of a
+    gradient each.
+    """
+    slices = [group["params"] for group in optimizer.param_groups]
+
+    def list_all(params: Sequence[list[Tensor]]) -> None:
+        for group, listed in zip(optimizer.param_groups, params, strict=False):
+            group["params"] = listed
+
+    @contextmanager
+    def with_slices() -> Generator[None]:
+        list_all(slices)
+        try:
+            yield
+        finally:
+            list_all(wholes)
+
+    def of_slices(call: Callable[..., Any]) -> Callable[..., Any]:
+        """A method that reads or loads the state of what the optimizer updates."""
+
+        @functools.wraps(call)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            with with_slices():
+                return call(*args, **kwargs)
+
+        return called
+
+    list_all(wholes)
+    optimizer.state_dict = of_slices(optimizer.state_dict)
+    optimizer.load_state_dict = of_slices(optimizer.load_state_dict)
+    return with_slices
