@@ -32,6 +32,18 @@ def free_port():
         return listener.getsockname()[1]
 
 
+def forked(nursery, folder, *commands):
+    """Run programs at the same time, forked from an interpreter that has loaded torch; exit codes and outputs."""
+    started = []
+    for number, command in enumerate(commands):
+        words = command.split()
+        text = f"import runpy, sys\nsys.argv = {words!r}\nsys.path.insert(0, {str(folder)!r})\n"
+        text += f"runpy.run_path({words[0]!r}, run_name='__main__')\n"
+        started.append(nursery.start(text, folder, f"terminal{number}"))
+    outputs = ["".join(program.ended(LIMIT_S)) for program in started]
+    return [program.returncode for program in started], outputs
+
+
 def side_by_side(folder, *commands):
     """Run programs at the same time, each as in a terminal of its own; exit codes and outputs."""
     started = [

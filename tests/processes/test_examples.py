@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from launching import command, environment, workers_of
+from launching import environment, workers_of
+
+from shoal.cli.main import main
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -26,28 +28,34 @@ def output(words, tmp_path):
     return said.splitlines()
 
 
-def alone(words, monkeypatch, capsys):
+def launched(num_workers, words, capfd):
+    assert main(["launch", "--workers", num_workers, *words]) == 0
+    return capfd.readouterr().out.splitlines()
+
+
+def alone(words, monkeypatch, capfd):
     monkeypatch.setattr(sys, "argv", words)
     runpy.run_path(words[0], run_name="__main__")
-    return capsys.readouterr().out.splitlines()
+    return capfd.readouterr().out.splitlines()
 
 
-def test_cifar10_by_torchrun(tmp_path, monkeypatch, capsys):
-    expected = alone(CIFAR, monkeypatch, capsys)
+def test_cifar10_by_torchrun(tmp_path, monkeypatch, capfd):
+    expected = alone(CIFAR, monkeypatch, capfd)
     assert len(expected) == 2
     assert output([*TORCHRUN, *CIFAR], tmp_path) == expected
 
 
 @pytest.mark.long
-def test_mnist_by_torchs_old_launcher(tmp_path, monkeypatch, capsys):
+def test_mnist_by_torchs_old_launcher(tmp_path, monkeypatch, capfd):
     launch = [sys.executable, "-m", "torch.distributed.launch", "--standalone", "--nproc_per_node=2"]
-    assert output([*launch, *MNIST], tmp_path) == alone(MNIST, monkeypatch, capsys)
+    assert output([*launch, *MNIST], tmp_path) == alone(MNIST, monkeypatch, capfd)
 
 
-def test_mnist_by_shoal_launch(tmp_path, monkeypatch, capsys):
-    expected = alone(MNIST, monkeypatch, capsys)
+@pytest.mark.usefixtures("launching_here")
+def test_mnist_by_shoal_launch(monkeypatch, capfd):
+    expected = alone(MNIST, monkeypatch, capfd)
     assert len(expected) == 2
-    assert output(command("launch", "--workers", "2", *MNIST), tmp_path) == expected
+    assert launched("2", MNIST, capfd) == expected
 
 
 def test_rpc_by_itself(tmp_path):
@@ -55,24 +63,26 @@ def test_rpc_by_itself(tmp_path):
     assert [line.partition(":")[0] for line in said] == ["step 1", "step 2", "step 3"]
 
 
+@pytest.mark.usefixtures("launching_here")
 @pytest.mark.parametrize("name", ["one_copy", "zero"])
-def test_a_loop_of_the_users_own_by_shoal_launch(tmp_path, monkeypatch, capsys, name):
+def test_a_loop_of_the_users_own_by_shoal_launch(monkeypatch, capfd, name):
     program = [str(EXAMPLES / f"{name}.py")]
-    (expected,) = alone(program, monkeypatch, capsys)
-    (said,) = output(command("launch", "--workers", "2", *program), tmp_path)
+    (expected,) = alone(program, monkeypatch, capfd)
+    (said,) = launched("2", program, capfd)
     assert said == expected.replace("1 workers", "2 workers")
 
 
-def test_a_parameter_server_by_shoal_launch(tmp_path):
-    program = str(EXAMPLES / "parameter_server.py")
-    (said,) = output(command("launch", "--workers", "3", program), tmp_path)
+@pytest.mark.usefixtures("launching_here")
+def test_a_parameter_server_by_shoal_launch(capfd):
+    (said,) = launched("3", [str(EXAMPLES / "parameter_server.py")], capfd)
     loss = re.fullmatch(r"loss (\d\.\d+) after 20 updates by 2 workers", said)
     assert loss is not None, said
     assert float(loss[1]) < 1.39, "four classes: chance is 1.39"
 
 
-def test_tensor_parallel_by_shoal_launch(tmp_path, monkeypatch, capsys):
+@pytest.mark.usefixtures("launching_here")
+def test_tensor_parallel_by_shoal_launch(monkeypatch, capfd):
     program = [str(EXAMPLES / "tensor_parallel.py")]
-    expected = alone(program, monkeypatch, capsys)
+    expected = alone(program, monkeypatch, capfd)
     assert len(expected) == 5
-    assert output(command("launch", "--workers", "2", *program), tmp_path) == expected
+    assert launched("2", program, capfd) == expected

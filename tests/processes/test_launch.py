@@ -30,17 +30,13 @@ def test_as_processes():
     assert output(command("launch", "--workers", "2", PROGRAM)) == SUMS
 
 
-@pytest.mark.parametrize("name", ["queue", "numpy", "shoal", "sitecustomize"])
-def test_files_in_the_current_directory_take_no_worker_over(tmp_path, name):
+def test_files_in_the_current_directory_take_no_worker_over(tmp_path):
     here = tmp_path / "here"
     here.mkdir()
-    (here / f"{name}.py").write_text("open('taken', 'w')\nraise RuntimeError('taken over')")
-    safe = [
-        sys.executable,
-        "-P",
-        "-m",
-        "shoal",
-    ]  # finds what the command `shoal` finds: not the current directory
+    for name in ("queue", "numpy", "shoal", "sitecustomize"):
+        (here / f"{name}.py").write_text(f"open('taken by {name}', 'w')\nraise RuntimeError('taken over')")
+    # Finds what the command `shoal` finds: not the current directory.
+    safe = [sys.executable, "-P", "-m", "shoal"]
     train = ["train", *flags(tmp_path, "--workers 2 --quiet")]
     for words in (train, ["launch", "--workers", "2", PROGRAM]):
         done = subprocess.run(
@@ -53,7 +49,7 @@ def test_files_in_the_current_directory_take_no_worker_over(tmp_path, name):
             check=False,
         )
         assert done.returncode == 0, done.stderr
-    assert not (here / "taken").exists()
+    assert list(here.glob("taken*")) == []
 
 
 def test_workers_have_the_launchers_import_path_in_its_order(tmp_path):

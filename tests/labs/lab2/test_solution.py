@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from handed_out import free_port, lay_out, side_by_side
+from handed_out import forked, free_port, lay_out, side_by_side
 
 from shoal.labs.handout.start import skeleton, solution
 from shoal.labs.lab2.solution import model
@@ -75,10 +75,10 @@ def test_the_nodes_parts_are_the_batch(share):
         assert sorted(torch.cat(pieces).tolist()) == sorted(batch.tolist())
 
 
-def test_the_flags_that_the_readme_names_do_what_they_say(tmp_path):
+def test_the_flags_that_the_readme_names_do_what_they_say(tmp_path, nursery):
     """SGD is linear: averaging parameters equals averaging gradients, and the sum at η/2 the mean at η."""
     folder = lay_out(tmp_path, solution("2"), "task2", samples=48)
-    usual = "model-mp.py --n_devices=2 --passes 1 --batch_size 16"
+    usual = "model.py --n_devices=2 --passes 1 --batch_size 16"
     changes = {
         "mean": "",
         "parameters": "--aggregate parameters",
@@ -87,11 +87,11 @@ def test_the_flags_that_the_readme_names_do_what_they_say(tmp_path):
         "uneven": "--bottleneck 1 --delay 0 --share 0.75",
     }
     weights, times = {}, {}
-    codes, outputs = side_by_side(
-        folder, *(f"{usual} --master_port {free_port()} {flags}" for flags in changes.values())
-    )
-    assert codes == [0] * len(changes), outputs
-    for name, output in zip(changes, outputs, strict=True):
+    for name, flags in changes.items():
+        command = f"{usual} --master_port {free_port()} {flags}"
+        codes, outputs = forked(nursery, folder, *(f"{command} --rank={rank}" for rank in range(2)))
+        assert codes == [0, 0], outputs
+        output = "".join(outputs)
         (weights[name],) = {round(float(each), 4) for each in re.findall(r"sum of weights (\S+)", output)}
         times[name] = max(float(each) for each in re.findall(r": (\S+) ms of", output))
     assert weights["parameters"] == weights["sum"] == weights["link"] == weights["mean"]
@@ -128,12 +128,13 @@ def test_a_slow_link_costs_each_node_what_it_sends_in_that_collective(monkeypatc
     assert len(called) == 4
 
 
-def test_the_skeleton_comes_with_digits_and_runs_up_to_its_first_task(tmp_path):
+def test_the_skeleton_comes_with_digits_and_runs_up_to_its_first_task(tmp_path, nursery):
     write_files(tmp_path, skeleton("2", "en"))
     pictures, labels = load_data(tmp_path / "task2" / "data", "t10k")
     assert pictures.shape[1:] == (1, 28, 28)
     assert labels.unique().tolist() == list(range(10))
-    codes, outputs = side_by_side(tmp_path / "task2", f"model.py --n_devices=1 --master_port {free_port()}")
+    command = f"model.py --n_devices=1 --master_port {free_port()}"
+    codes, outputs = forked(nursery, tmp_path / "task2", command)
     assert codes != [0]
     assert "NotImplementedError: Task train_step: " in outputs[0]
 

@@ -13,6 +13,29 @@ from shoal.labs.words import load_words
 from shoal.report.folder import write_files
 
 TWO_WORKERS = "command: python model.py --n_devices=2 --rank=0"
+RAISES = "raise NotImplementedError"
+PARTLY_DONE = {
+    "one is not done": (
+        {"parameter_rrefs": f'{RAISES}("Task parameter_rrefs: …")'},
+        {"parameter_rrefs": "open"},
+    ),
+    "one is done": (
+        {
+            task: f'{RAISES}("Task {task}: …")'
+            for task in ("stages", "init_parameters", "train_step", "forward_microbatches")
+        }
+        | {"forward": "pass"},
+        dict.fromkeys(("stages", "init_parameters", "forward", "train_step", "forward_microbatches"), "open"),
+    ),
+    "one keeps the others from being reached": (
+        {"stages": "self.stages = tuple(rpc.remote(first, kind) for kind in (ConvStage, FcStage, Pool))"},
+        {"stages": "wrong"},
+    ),
+    "all layers are on one worker": (
+        {"stages": "self.stages = tuple(rpc.remote(first, kind) for kind in (ConvStage, FcStage))"},
+        {"stages": "wrong"},
+    ),
+}
 
 
 def student(folder, replacements, **more):
@@ -21,28 +44,39 @@ def student(folder, replacements, **more):
     return folder
 
 
-def words_of(folder):
-    """The verdict on every task."""
-    (checked,) = check_folders("4", [folder])
-    return {verdict.task: verdict.word for verdict in checked.verdicts}
+@pytest.fixture(scope="module")
+def words_of(tmp_path_factory):
+    """The verdict on every task of every folder; they are checked as a teacher checks a class."""
+    root = tmp_path_factory.mktemp("class")
+    write_files(root / "ours", solution("4"))
+    own = student(root / "classes of its own", {})
+    (own / ".#model.py").symlink_to("an@host.123:456")  # what Emacs leaves while the file is edited
+    (own / "docker-compose.yml").mkdir()
+    student(root / "no module", HELPER, **{"docker-compose.yml": TWO_WORKERS})
+    write_files(root / "open", skeleton("4", "en"))
+    for case, (bodies, _) in PARTLY_DONE.items():
+        write_files(root / case, solution("4"))
+        written_by_student(root / case, "4", **bodies)
+    folders = sorted(root.iterdir())
+    return {
+        folder.name: {verdict.task: verdict.word for verdict in checked.verdicts}
+        for folder, checked in zip(folders, check_folders("4", folders, jobs=2), strict=True)
+    }
 
 
-def test_our_solution_is_right_in_every_task(tmp_path):
-    write_files(tmp_path, solution("4"))
-    assert set(words_of(tmp_path).values()) == {"right"}
+@pytest.mark.parametrize("name", ["ours", "classes of its own"])
+def test_a_right_program_is_right_in_every_task(words_of, name):
+    assert set(words_of[name].values()) == {"right"}
 
 
-def test_a_program_with_classes_of_its_own_is_right_and_what_is_no_file_is_not_read(tmp_path):
-    folder = student(tmp_path, {})
-    (folder / ".#model.py").symlink_to("an@host.123:456")  # what Emacs leaves while the file is edited
-    (folder / "docker-compose.yml").mkdir()
-    assert set(words_of(folder).values()) == {"right"}
-
-
-def test_a_model_that_is_no_module_on_two_workers_is_right(tmp_path):
-    words = words_of(student(tmp_path, HELPER, **{"docker-compose.yml": TWO_WORKERS}))
+def test_a_model_that_is_no_module_on_two_workers_is_right(words_of):
+    words = dict(words_of["no module"])
     assert words.pop("forward_microbatches") == "open"  # optional, and not offered
     assert set(words.values()) == {"right"}
+
+
+def test_tasks_that_are_open_are_not_wrong(words_of):
+    assert set(words_of["open"].values()) == {"open"}
 
 
 @pytest.mark.parametrize(("key", "task"), [case for case in WRONG if case[0] != "seed_elsewhere"])
@@ -76,41 +110,10 @@ def test_a_program_that_does_not_end_is_stopped_with_the_lines_where_workers_wai
     assert "worker0: model.py:" in found.values["where"]
 
 
-def test_tasks_that_are_open_are_not_wrong(tmp_path):
-    write_files(tmp_path, skeleton("4", "en"))
-    assert set(words_of(tmp_path).values()) == {"open"}
-
-
-RAISES = "raise NotImplementedError"
-PARTLY_DONE = {
-    "one is not done": (
-        {"parameter_rrefs": f'{RAISES}("Task parameter_rrefs: …")'},
-        {"parameter_rrefs": "open"},
-    ),
-    "one is done": (
-        {
-            task: f'{RAISES}("Task {task}: …")'
-            for task in ("stages", "init_parameters", "train_step", "forward_microbatches")
-        }
-        | {"forward": "pass"},
-        dict.fromkeys(("stages", "init_parameters", "forward", "train_step", "forward_microbatches"), "open"),
-    ),
-    "one keeps the others from being reached": (
-        {"stages": "self.stages = tuple(rpc.remote(first, kind) for kind in (ConvStage, FcStage, Pool))"},
-        {"stages": "wrong"},
-    ),
-    "all layers are on one worker": (
-        {"stages": "self.stages = tuple(rpc.remote(first, kind) for kind in (ConvStage, FcStage))"},
-        {"stages": "wrong"},
-    ),
-}
-
-
 @pytest.mark.parametrize("case", PARTLY_DONE)
-def test_a_task_costs_its_own_points_alone(tmp_path, case):
-    bodies, expected = PARTLY_DONE[case]
-    write_files(tmp_path, solution("4"))
-    found = words_of(written_by_student(tmp_path, "4", **bodies))
+def test_a_task_costs_its_own_points_alone(words_of, case):
+    _, expected = PARTLY_DONE[case]
+    found = words_of[case]
     assert found == dict.fromkeys(found, "right") | expected
 
 

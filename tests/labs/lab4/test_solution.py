@@ -2,7 +2,7 @@ import ast
 import re
 
 import pytest
-from handed_out import free_port, lay_out, side_by_side
+from handed_out import forked, free_port, lay_out, side_by_side
 
 from shoal.labs.handout.start import skeleton, solution
 from shoal.labs.lab4.solution.model import ConvStage, FcStage, parse_args, stage_workers
@@ -21,14 +21,15 @@ WORLDS = {
 """One command, one process with both stages; two terminals, where the driver holds a stage. test_check.py has three."""
 
 
-def test_every_launch_ends_with_the_weights_of_one_process(folder):
-    commands = {
-        name: [f"model.py {flags} --master_port {port} --passes 1 --lr 0.05" for flags in world]
-        for name, world in WORLDS.items()
-        for port in [free_port()]
-    }
-    codes, printed = side_by_side(folder, *(command for world in commands.values() for command in world))
-    assert codes == [0] * len(codes), printed
+def test_every_launch_ends_with_the_weights_of_one_process(folder, nursery):
+    def commands(name):
+        port = free_port()
+        return [f"model.py {flags} --master_port {port} --passes 1 --lr 0.05" for flags in WORLDS[name]]
+
+    codes, printed = side_by_side(folder, *commands("spawn"))
+    of_two, said = forked(nursery, folder, *commands("by hand"))
+    codes, printed = codes + of_two, printed + said
+    assert codes == [0, 0, 0], printed
     ends = re.findall(r"test accuracy ([\d.]+) %  sum of weights (-?[\d.]+)", "".join(printed))
     assert len(ends) == len(WORLDS)
     # Three steps: what they differ by is rounding.
