@@ -16,7 +16,7 @@ from shoal.config.feature import settings_of
 from shoal.config.kinds import Checked
 from shoal.config.mesh import check_power_of_two, check_product, layout_of, parse_mesh
 from shoal.config.sections.data import DataConfig, DigitsConfig, GlobalConfig, PartitionConfig
-from shoal.config.sections.exchange import AllReduceConfig, ExchangeConfig, StagesConfig
+from shoal.config.sections.exchange import AllReduceConfig, ExchangeConfig, StagesConfig, compressions
 from shoal.config.sections.launch import LaunchConfig
 from shoal.config.sections.memory import MemoryConfig
 from shoal.config.sections.model import CrossEntropyConfig, LenetConfig, LossConfig, ModelConfig
@@ -24,7 +24,7 @@ from shoal.config.sections.optimizer import AdamConfig, ConstantConfig, Optimize
 from shoal.config.sections.prune import NoPruneConfig, PruneConfig
 from shoal.config.sections.sync import STRATEGIES, SyncConfig
 from shoal.config.sections.train import CheckpointConfig, OutputConfig, StopConfig, TrainConfig
-from shoal.config.sections.values import Count, Custom
+from shoal.config.sections.values import Count, Custom, is_own
 from shoal.strategies.ddp.settings import DdpConfig
 from shoal.strategies.pipeline.settings import PipelineConfig
 from shoal.strategies.server.settings import ServerConfig
@@ -146,6 +146,10 @@ def named_code(config: RunConfig) -> list[tuple[str, Custom]]:
     chosen += [("exchange", exchange) for _, exchange in stages]
     if isinstance(config.sync, ZeroConfig) and config.sync.unit_of is not None:
         chosen.append(("strategy.unit_of", Custom(name=config.sync.unit_of)))
+    if is_own(config.pipeline.schedule):
+        chosen.append(("pipeline.schedule", Custom(name=config.pipeline.schedule)))
+    codecs = (exchange.codec for exchange in compressions(config.exchange))
+    chosen += [("exchange.codec", Custom(name=codec)) for codec in codecs if is_own(codec)]
     chosen += [("logger", Custom(name=name)) for name in config.output.logger if ":" in name]
     chosen += [("metrics", Custom(name=name)) for name in config.train.metrics if ":" in name]
     return [(kind, choice) for kind, choice in chosen if isinstance(choice, Custom)]
