@@ -19,10 +19,9 @@ from shoal.strategies.library.set_up import group_of
 from shoal.strategies.pieces.state import model_pieces
 from shoal.strategies.replicas.initial_state import sync_initial_state
 from shoal.strategies.server.messages import Kind, Request, ServerClient
-from shoal.strategies.server.server import answer_requests
 from shoal.strategies.server.settings import ServerConfig
 from shoal.strategies.server.shards import Shard
-from shoal.strategies.server.updates import Rules, Updates
+from shoal.strategies.server.updates import Rules, Updates, answer_requests
 from shoal.strategies.update import Update
 
 Returned = TypeVar("Returned")
