@@ -6,7 +6,7 @@ from shoal.labs.page.page import Page, source
 from shoal.report.document import Block, Bullets, Code, Formula, Heading, Paragraph, Table
 from shoal.report.findings import of_samples
 from shoal.strategies.server.ledger import Ledger
-from shoal.training.balance import balanced
+from shoal.training.hooks.balance import balanced
 
 
 def principle(page: Page) -> list[Block]:
