@@ -29,7 +29,7 @@ from shoal.strategies.pieces.piece import Piece
 from shoal.strategies.pieces.state import PlaceOf, load_optimizer
 from shoal.strategies.replicas.sync import SyncParts
 from shoal.strategies.server.ledger import Journal, Ledger, Push
-from shoal.strategies.server.messages import HEADER_BYTES, Kind, Reply, Request, pause_servers
+from shoal.strategies.server.messages import HEADER_BYTES, Reply, Request, RequestKind, pause_servers
 from shoal.strategies.server.settings import ServerConfig
 from shoal.strategies.server.shards import buckets_of, load_slices
 from shoal.strategies.server.updates import compensate, damped
@@ -279,7 +279,7 @@ class MappedClient:
         """Do the server's part of a request; the parameters are then its newest weights."""
         ledger, rank = self._ledger, self._world.rank
         self._world.beat()  # it may not communicate for a whole epoch
-        if request.kind in (Kind.PULL, Kind.PUSH):
+        if request.kind in (RequestKind.PULL, RequestKind.PUSH):
             self._sequence += 1
         may_update = gradients and self._may_update(request)
         if not self._is_open():
@@ -287,7 +287,7 @@ class MappedClient:
         with self._mutex:
             if gradients:
                 self._push(request, may_update)
-            elif request.kind == Kind.PULL:
+            elif request.kind == RequestKind.PULL:
                 ledger.pull(rank, self._sequence, request.step)
             ledger.release()
             if reads_at_once := ledger.is_released(rank):
@@ -337,13 +337,13 @@ class MappedClient:
         self._weights.read()
         self._version = ledger.version
         reply = Reply(self._sequence, self._version, **ledger.counts())
-        if request.kind == Kind.HELLO:
+        if request.kind == RequestKind.HELLO:
             self._sequence, step = ledger.resume(rank)
             reply = reply._replace(sequence=self._sequence, step=step)
         elif request.end:
             turn = ledger.turns.take(rank, self._sequence, request.first, request.end)
             reply = reply.with_turn(turn or ledger.end_of_turns(request.first, request.end))
-        elif request.kind == Kind.PUSH:
+        elif request.kind == RequestKind.PUSH:
             reply = reply._replace(stop_signal=ledger.stop_signal_after(request.step + 1))
         self.replies = [reply]
 

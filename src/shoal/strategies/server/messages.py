@@ -20,7 +20,7 @@ from shoal.strategies.server.shards import FlatCopy
 from shoal.strategies.strategy import EndOfTurns, Turn
 
 
-class Kind(IntEnum):
+class RequestKind(IntEnum):
     """The kinds of requests."""
 
     PULL = 0
@@ -132,7 +132,7 @@ def pause_servers(group: Group, servers: Sequence[int], text: str) -> None:
         return
     data = torch.tensor(list(text.encode()), dtype=torch.uint8)
     for server in servers:
-        for work in send_all(group, server, Request(Kind.PAUSE, step=len(data)), (data,)):
+        for work in send_all(group, server, Request(RequestKind.PAUSE, step=len(data)), (data,)):
             work.wait()
 
 
@@ -179,7 +179,7 @@ class ServerClient:
 
         The parameters then are the weights that came with the replies.
         """
-        if request.kind in (Kind.PULL, Kind.PUSH):
+        if request.kind in (RequestKind.PULL, RequestKind.PUSH):
             self._sequence += 1
         world, flat, servers = self._world, self.flat, self.servers
         pushed: Sequence[Sequence[Tensor]] = [()] * len(servers)
@@ -206,7 +206,7 @@ class ServerClient:
             world.note_transfer(MAPPED, flat.num_bytes * (1 + (gradients and self.encoder is None)))
         self.replies = [decoded(Reply, header) for header in headers]
         self._versions = [reply.version for reply in self.replies]
-        if request.kind == Kind.HELLO:
+        if request.kind == RequestKind.HELLO:
             self._sequence = self.replies[0].sequence
         flat.set_weights()
         return self.replies[0]

@@ -16,9 +16,9 @@ from shoal.strategies.exchange.rules import Robust
 from shoal.strategies.guard import ROW, Guard
 from shoal.strategies.server.ledger import Ledger, Push, VersionedUpdate, push_event
 from shoal.strategies.server.messages import (
-    Kind,
     Reply,
     Request,
+    RequestKind,
     decoded,
     empty_header,
     send_all,
@@ -27,7 +27,7 @@ from shoal.strategies.server.messages import (
 from shoal.strategies.server.push_codec import PushFormat
 from shoal.strategies.server.settings import ServerConfig
 from shoal.strategies.server.shards import Shard
-from shoal.strategies.server.survivors import Loss, Survivors
+from shoal.strategies.server.survivors import LostWorker, Survivors
 from shoal.strategies.strategy import EndOfTurns, Turn
 
 Record = Callable[[dict[str, Any]], None]
@@ -72,7 +72,7 @@ class Updates:
         self.ledger = rules.ledger()
         self._without_turn: set[int] = set()
         """Workers that have asked for a turn while none was free, and others were under way."""
-        self.losses: list[Loss] = []
+        self.losses: list[LostWorker] = []
         self._requests: dict[int, Request] = {}
         """The last request of each worker."""
         self._rows = [[0.0] * ROW for _ in range(rules.workers)]
@@ -95,14 +95,14 @@ class Updates:
         ledger = self.ledger
         if rank not in ledger.turns.living:
             return []
-        if request.kind == Kind.READ:
+        if request.kind == RequestKind.READ:
             return [(rank, self._reply(rank, request))]
-        if request.kind == Kind.HELLO:
+        if request.kind == RequestKind.HELLO:
             sequence, step = ledger.resume(rank)
             return [(rank, self._reply(rank, request)._replace(sequence=sequence, step=step))]
         if rank not in self._requests or request.sequence >= self._requests[rank].sequence:
             self._requests[rank] = request
-        if request.kind == Kind.PUSH:
+        if request.kind == RequestKind.PUSH:
             push, dropped = Push(rank, request.sequence, request.version, request.step), ledger.dropped
             update = ledger.receive(push)
             if ledger.dropped > dropped:
@@ -119,7 +119,7 @@ class Updates:
         turn = self.ledger.lose(rank)
         self._without_turn.discard(rank)
         self._rows[rank] = [0.0] * ROW
-        loss = Loss(rank, self.ledger.version, -1 if turn is None else turn.step)
+        loss = LostWorker(rank, self.ledger.version, -1 if turn is None else turn.step)
         self.losses.append(loss)
         record({"event": "lost", **loss._asdict(), "time_ns": time.time_ns()})
         return self._replies([])
@@ -210,7 +210,7 @@ class Updates:
             return reply.with_turn(turn)
         # After a push, the worker has finished one step more than before it. If it is behind, it skips to `step` and
         # asks no more before it is there: it must learn now that it stops.
-        finished = max(request.step + (request.kind == Kind.PUSH), step)
+        finished = max(request.step + (request.kind == RequestKind.PUSH), step)
         return reply._replace(stop_signal=0 if request.end else ledger.stop_signal_after(finished))
 
 
@@ -247,10 +247,10 @@ def answer_requests(
             survivors.note(updates.losses)
             send(replies)
         rank, request = receipt.source, decoded(Request, header)
-        if request.kind == Kind.PAUSE:
+        if request.kind == RequestKind.PAUSE:
             return text_of_pause(world, rank, request)
         number = rank if survivors is None else survivors.first_number(rank)
-        if request.kind == Kind.PUSH:
+        if request.kind == RequestKind.PUSH:
             rows = updates.memory_for(number, request)
             if push_format is None:
                 shard.receive(world, rank, rows)
