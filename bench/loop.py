@@ -30,10 +30,10 @@ from shoal.data.load import load
 from shoal.events.file import EventFile
 from shoal.models import build as build_model
 from shoal.training.build import build
+from shoal.training.hooks.random_state import RandomState
 from shoal.training.loop import train_epoch
 from shoal.training.observer import Observer, Silent
 from shoal.training.progress import Progress
-from shoal.training.random_state import RandomState
 from shoal.training.steplog import StepLog
 
 STEPS = 60

@@ -92,6 +92,17 @@ def test_every_module_is_imported_by_a_test_directly_or_indirectly():
     assert not dead, "no test imports these modules, directly or indirectly:\n" + "\n".join(dead)
 
 
+def test_a_folder_of_more_than_fifteen_modules_says_why():
+    """In its `__init__`, in a sentence that begins with these words."""
+    crowded = [
+        str(folder.relative_to(SOURCE))
+        for folder in sorted({path.parent for path in MODULES.values()})
+        if sum(path.stem != "__init__" for path in folder.glob("*.py")) > 15
+        and "More than fifteen modules, because " not in (folder / "__init__.py").read_text()
+    ]
+    assert not crowded, f"divide these folders, or give the reason in `__init__.py`: {', '.join(crowded)}"
+
+
 def test_the_loop_which_is_read_first_needs_few_modules():
     import grimp  # here: GPU machines collect these tests without the linters
 

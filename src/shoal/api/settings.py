@@ -3,7 +3,7 @@
 Keywords are the flags of `shoal train`, with values instead of text. A resumed run has the settings of its folder, and
 may change those that do not change what is computed. A checkpoint holds the state of one machine, whatever strategy
 saved it, so a run may continue under another strategy, with another number of workers, in less memory, over slow links
-or with faults (`config/may_differ.py`). Settings that decide *what* is computed stay as they are: data, partition,
+or with faults (`config/schema.py`). Settings that decide *what* is computed stay as they are: data, partition,
 model, loss, optimizer, schedule, batch size, seed, engine, precision. Their names may be repeated, which is how a user
 agrees to run a function of their own. How often a step updates the weights stays, too (`_check_updates`).
 """
@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from shoal.config.kinds import choices, kinds_of
-from shoal.config.may_differ import DECIDES_BITS, MAY_DIFFER, may_differ
 from shoal.config.read import Tree, from_tree, known_flags, merge, path_of, read_recipe
-from shoal.config.schema import RunConfig
+from shoal.config.schema import DECIDES_BITS, MAY_DIFFER, RunConfig, may_differ
 from shoal.errors import ConfigError
 from shoal.events.folder import RunFolder
 from shoal.nearest import did_you_mean

@@ -1,1 +1,4 @@
-"""The command line. Each command's module declares it as COMMAND; heavy imports stay inside functions."""
+"""The command line. Each command's module declares it as COMMAND; heavy imports stay inside functions.
+
+More than fifteen modules, because each command has its own: `shoal --help` and a command import no other's.
+"""

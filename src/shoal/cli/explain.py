@@ -15,6 +15,7 @@ from shoal.cli.text import write_file
 from shoal.config.flags import Flags
 from shoal.config.kinds import AtLeast, AtMost, kinds_of, literals
 from shoal.config.sections.exchange import ByConfig
+from shoal.config.sections.values import is_own
 from shoal.errors import ConfigError, unknown
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def run(given: Given[ExplainFlags]) -> int:
 def _is_schedule(name: str) -> bool:
     from shoal.strategies.pipeline.schedules import SCHEDULES
 
-    return name in SCHEDULES
+    return name in SCHEDULES or is_own(name)
 
 
 def _schedule(name: str, flags: ExplainFlags) -> tuple[str, str]:

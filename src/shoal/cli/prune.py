@@ -15,7 +15,7 @@ from shoal.errors import ConfigError
 
 if TYPE_CHECKING:
     from shoal.training.evaluation import Metrics
-    from shoal.training.prune.one_shot import PrunedOnce, Size
+    from shoal.training.prune.one_shot import NetworkSize, PrunedOnce
     from shoal.training.result import Result
 
 
@@ -135,7 +135,7 @@ def _table(once: "PrunedOnce", result: "Result", trained: str) -> list[str]:
     return [*lines, f"run folder: {result.run}"]
 
 
-def _row(name: str, metrics: "Metrics", size: "Size") -> tuple[str, str, str, str, str]:
+def _row(name: str, metrics: "Metrics", size: "NetworkSize") -> tuple[str, str, str, str, str]:
     accuracy = "" if metrics.accuracy is None else f"{100 * metrics.accuracy:.2f} %"
     return name, accuracy, f"{metrics.loss:.4f}", f"{size.num_values:,}", f"{size.num_bytes:,}"
 

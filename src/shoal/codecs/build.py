@@ -1,4 +1,4 @@
-"""Build a codec by its name."""
+"""Build a codec by its name, or from the user's own class."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +10,10 @@ from shoal.codecs.power_sgd import PowerSgd
 from shoal.codecs.quantised import Half, Integer, Qsgd, TernGrad
 from shoal.codecs.sign import OneBit, Sign
 from shoal.codecs.sparse import AverageThreshold, Dgc, RandomK, Threshold, TopK
+from shoal.config.custom import calling, check_options, load
 from shoal.config.sections.compression import Encoding
+from shoal.config.sections.values import Custom, is_own
+from shoal.errors import ConfigError
 
 CODECS: dict[str, Callable[..., Codec]] = {
     "none": lambda feedback: Dense(),
@@ -35,5 +38,20 @@ CODECS: dict[str, Callable[..., Codec]] = {
 
 def build_codec(encoding: Encoding) -> Codec:
     """The codec of an encoding."""
+    if is_own(encoding.codec):
+        return _own(Custom(name=encoding.codec))
     settings: dict[str, Any] = encoding.settings
     return CODECS[encoding.codec](encoding.feedback, **settings)
+
+
+def _own(config: Custom) -> Codec:
+    with calling("exchange.codec", config):
+        function = load("exchange.codec", config)
+        check_options("exchange.codec", config, function)
+        made = function()
+    if not isinstance(made, Codec):
+        raise ConfigError(
+            f"codec {config.name} is of type {type(made).__name__}, expected a Codec",
+            "Derive it from shoal.codecs.codec.Codec, or from Linear if workers can sum its payloads.",
+        )
+    return made

@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 
 from shoal.compare.weight_difference import first_step_difference, largest_difference
-from shoal.config.may_differ import may_differ
 from shoal.config.read import from_tree, read_recipe
-from shoal.config.schema import RunConfig, named_code
+from shoal.config.schema import RunConfig, may_differ, named_code
 from shoal.config.write import flat
 from shoal.errors import ConfigError
 from shoal.events.clocks import BUSY

@@ -277,7 +277,8 @@ def divided_models(comparison: Comparison, words: Words) -> Iterator[Remark]:
         if entry.config.strategy == "rpc":
             yield _rpc(entry, words)
         elif axes.get("pipeline", 1) > 1:
-            yield _pipeline(entry, axes["pipeline"], words)
+            if entry.config.pipeline.schedule in FORMULAS:  # nothing is published of a user's own
+                yield _pipeline(entry, axes["pipeline"], words)
         elif axes.get("tensor", 1) > 1:
             yield _tensor(entry, words)
 

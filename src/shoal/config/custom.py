@@ -148,6 +148,7 @@ ARGUMENTS = {
     "loss": "(outputs, labels)",
     "optimizer": "(params)",
     "schedule": "(step, total_steps)",
+    "pipeline.schedule": "(stages, microbatches)",
     "exchange": "(group, bucket)",
     "strategy": "(parts)",
 }

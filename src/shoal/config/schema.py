@@ -1,12 +1,16 @@
 """All settings of a run: frozen dataclasses, checked on construction, with a sentence under every field.
 
+One table says which of them may differ between a run and its resumption, compared runs, or workers.
+
 Each choice (data, model, loss, optimizer, schedule, sync, exchange, partition) is a dataclass of its own in
 `sections/`, selected by `name`; an option under the wrong choice is therefore an error. `config.read` builds them from
 recipes and flags; `--help` prints the sentences.
 """
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, field, fields, replace
+from fnmatch import fnmatchcase
 from importlib import import_module
 from typing import Any, Literal
 
@@ -16,7 +20,7 @@ from shoal.config.feature import settings_of
 from shoal.config.kinds import Checked
 from shoal.config.mesh import check_power_of_two, check_product, layout_of, parse_mesh
 from shoal.config.sections.data import DataConfig, DigitsConfig, GlobalConfig, PartitionConfig
-from shoal.config.sections.exchange import AllReduceConfig, ExchangeConfig, StagesConfig
+from shoal.config.sections.exchange import AllReduceConfig, ExchangeConfig, StagesConfig, compressions
 from shoal.config.sections.launch import LaunchConfig
 from shoal.config.sections.memory import MemoryConfig
 from shoal.config.sections.model import CrossEntropyConfig, LenetConfig, LossConfig, ModelConfig
@@ -24,7 +28,7 @@ from shoal.config.sections.optimizer import AdamConfig, ConstantConfig, Optimize
 from shoal.config.sections.prune import NoPruneConfig, PruneConfig
 from shoal.config.sections.sync import STRATEGIES, SyncConfig
 from shoal.config.sections.train import CheckpointConfig, OutputConfig, StopConfig, TrainConfig
-from shoal.config.sections.values import Count, Custom
+from shoal.config.sections.values import Count, Custom, is_own
 from shoal.strategies.ddp.settings import DdpConfig
 from shoal.strategies.pipeline.settings import PipelineConfig
 from shoal.strategies.server.settings import ServerConfig
@@ -146,6 +150,10 @@ def named_code(config: RunConfig) -> list[tuple[str, Custom]]:
     chosen += [("exchange", exchange) for _, exchange in stages]
     if isinstance(config.sync, ZeroConfig) and config.sync.unit_of is not None:
         chosen.append(("strategy.unit_of", Custom(name=config.sync.unit_of)))
+    if is_own(config.pipeline.schedule):
+        chosen.append(("pipeline.schedule", Custom(name=config.pipeline.schedule)))
+    codecs = (exchange.codec for exchange in compressions(config.exchange))
+    chosen += [("exchange.codec", Custom(name=codec)) for codec in codecs if is_own(codec)]
     chosen += [("logger", Custom(name=name)) for name in config.output.logger if ":" in name]
     chosen += [("metrics", Custom(name=name)) for name in config.train.metrics if ":" in name]
     return [(kind, choice) for kind, choice in chosen if isinstance(choice, Custom)]
@@ -155,6 +163,49 @@ def check_consent(config: RunConfig) -> None:
     """Refuse a run that uses a function which only a file names."""
     for kind, custom in named_code(config):
         require_consent(kind, custom.name)
+
+
+Where = Literal["resumed", "compared", "workers"]
+"""A resumed run and the run before it; runs of the same task in a comparison; two workers of one run."""
+
+_RESUMED: tuple[Where, ...] = ("resumed",)
+_COMPARED: tuple[Where, ...] = ("compared",)
+_WORKERS: tuple[Where, ...] = ("workers",)
+_BOTH = _RESUMED + _COMPARED
+_EVERYWHERE = _BOTH + _WORKERS
+
+MAY_DIFFER: dict[str, Collection[Where]] = {
+    # Where a run computes, and where it reads and writes.
+    **dict.fromkeys(("device", "threads", "data.dir"), _EVERYWHERE),
+    **dict.fromkeys(("output.trace", "output.logger"), _EVERYWHERE),
+    **dict.fromkeys(("output.dir", "output.name"), _COMPARED + _WORKERS),
+    "checkpoint.*": _BOTH,
+    # How workers divide the work. The group itself compares their number.
+    **dict.fromkeys(("launch.workers", "launch.launcher", "launch.group", "launch.timeout"), _WORKERS),
+    **dict.fromkeys(("launch.*", "mesh", "pipeline.*", "tensor.*", "sync.*", "exchange.*"), _BOTH),
+    "strategy.*": _RESUMED,
+    **dict.fromkeys(("train.balance", "train.micro_batch"), _BOTH),
+    # How long a run is, and what it needs: a checkpoint holds the state of one machine.
+    **dict.fromkeys(
+        ("train.epochs", "train.steps", "train.on_nonfinite", "train.metrics", "stop.patience", "memory.*"),
+        _RESUMED,
+    ),
+    # How the same task may be computed from the start.
+    **dict.fromkeys(("engine", "partition.*", "train.reduction", "train.test", "optimizer.fast"), _COMPARED),
+}
+"""By path; all other settings decide *what* is computed."""
+
+DECIDES_BITS = ("train.micro_batch", "device", "threads")
+"""With `--reduction invariant` the bits depend on these, so a resumed run and the workers of a run have them alike."""
+
+
+def may_differ(path: str, where: Where) -> bool:
+    """Whether a setting may differ there.
+
+    >>> may_differ("launch.link", "compared"), may_differ("launch.link", "workers")
+    (True, False)
+    """
+    return any(fnmatchcase(path, each) and where in places for each, places in MAY_DIFFER.items())
 
 
 SHORT_FLAGS: dict[str, str] = {

@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from shoal.errors import ConfigError, unknown
+from shoal.errors import ConfigError
 from shoal.strategies.pipeline.schedule import ActionKind, Schedule
 from shoal.strategies.pipeline.schedules import (
     FORMULAS,
-    SCHEDULES,
     ScheduleFormula,
     bubble,
     build,
+    function_of,
     with_weights_once,
 )
 from shoal.strategies.pipeline.timing import TimedAction, Timeline, timeline
@@ -93,8 +93,7 @@ def explain_schedule(
     >>> explain_schedule("1f1b", stages=4, microbatches=8).timeline.makespan
     33.0
     """
-    if name not in SCHEDULES:
-        raise ConfigError(unknown("schedule", name, SCHEDULES))
+    summary = summary_of(name)
     if not 1 <= stages <= MAX_STAGES:
         raise ConfigError(f"explain takes 1 to {MAX_STAGES} stages, not {stages}")
     if not 1 <= microbatches <= MAX_MICROBATCHES:
@@ -103,14 +102,13 @@ def explain_schedule(
     if weights_once:
         schedule = with_weights_once(schedule)
     validate(schedule)
-    summary = summary_of(name)
-    formula = None if weights_once else FORMULAS[name]
+    formula = None if weights_once else FORMULAS.get(name)
     return ScheduleExplanation(schedule, summary, timeline(schedule.rows), formula)
 
 
 def summary_of(name: str) -> str:
     """The first line of a schedule's documentation."""
-    return (SCHEDULES[name].__doc__ or "").strip().splitlines()[0]
+    return (function_of(name).__doc__ or "").strip().partition("\n")[0]
 
 
 def _count(number: int, noun: str, plural: str = "s") -> str:

@@ -11,8 +11,7 @@ from shoal import __version__
 from shoal.comm.group import Group
 from shoal.comm.join import WorkerAddress, join
 from shoal.comm.liveness.limits import BUSY_S, TRAIN_LIMIT_S, limit_of
-from shoal.config.may_differ import DECIDES_BITS, may_differ
-from shoal.config.schema import RunConfig
+from shoal.config.schema import DECIDES_BITS, RunConfig, may_differ
 from shoal.config.write import flat, literal
 from shoal.events.folder import RunFolder
 from shoal.training.setup.device import group_kind, take_device

@@ -45,7 +45,6 @@ from shoal.strategies.server.server import server_sync
 from shoal.strategies.strategy import Strategy, TrainingClock
 from shoal.strategies.update import Update
 from shoal.strategies.zero.zero import Zero
-from shoal.training.clock import clock_of
 from shoal.training.evaluation import BestEpoch
 from shoal.training.memory.prepare import storage_of, store_parameters
 from shoal.training.progress import total_steps
@@ -53,7 +52,7 @@ from shoal.training.prune.pruning import prepare
 from shoal.training.run import Run
 from shoal.training.setup.build_layout import build_layout, check_stages, with_cut
 from shoal.training.setup.data import check_same_data, divisions
-from shoal.training.setup.device import take_device
+from shoal.training.setup.device import clock_of, take_device
 from shoal.training.setup.schedule import learning_rates
 from shoal.training.weights import check_savable
 

@@ -19,10 +19,10 @@ from shoal.prune.masks import WeightMasks
 from shoal.strategies.exchange.exchange import Exchange
 from shoal.strategies.strategy import Share, Strategy, TrainingClock
 from shoal.training.evaluation import BestEpoch, Metrics
-from shoal.training.hooks import Hook
+from shoal.training.hooks.hook import Hook
+from shoal.training.hooks.random_state import RandomState
 from shoal.training.observer import Observer
 from shoal.training.progress import Progress
-from shoal.training.random_state import RandomState
 from shoal.training.steplog import StepLog
 from shoal.training.stop import StopRequest
 

@@ -30,20 +30,20 @@ from shoal.strategies.exchange.auto import Auto
 from shoal.strategies.pieces.state import load_weights
 from shoal.strategies.pieces.whole_tensors import WholeTensors, weights_sha256
 from shoal.training import checkpoint
-from shoal.training.balance import Balance
 from shoal.training.build import build, few_inputs, remedies_of, torch_settings
-from shoal.training.clock import measure_clock_offset
 from shoal.training.evaluation import evaluate
-from shoal.training.hooks import Hook
+from shoal.training.hooks.balance import Balance
+from shoal.training.hooks.hook import Hook
+from shoal.training.hooks.random_state import LeafSeeds, RandomState
+from shoal.training.hooks.records import Records
 from shoal.training.loop import train
 from shoal.training.memory.peak import MemoryLimit
 from shoal.training.observer import Observer, Silent
 from shoal.training.progress import Progress
 from shoal.training.prune.pruning import Pruning
-from shoal.training.random_state import LeafSeeds, RandomState
-from shoal.training.records import Records
 from shoal.training.result import Result
 from shoal.training.run import Run
+from shoal.training.setup.device import measure_clock_offset
 from shoal.training.setup.links import with_links
 from shoal.training.steplog import StepLog
 from shoal.training.stop import StopRequest

@@ -7,9 +7,9 @@ from shoal.labs.autograd.caching import measure_caching, recurring
 from shoal.labs.autograd.chains import from_the_left, from_the_right, measure_chains
 from shoal.labs.autograd.memory import peak_bytes
 from shoal.labs.autograd.networks import forward_passes, gradients_of, peak_of, random_batch
-from shoal.labs.autograd.plan import ENGINES, Plan
+from shoal.labs.autograd.plan import ENGINES, AutogradPlan
 
-TINY = Plan(
+TINY = AutogradPlan(
     rounds=2,
     contest_s=0.0,
     compilations=2,

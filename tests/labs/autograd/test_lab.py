@@ -13,14 +13,14 @@ from shoal.labs.autograd import document
 from shoal.labs.autograd.experiment import measure_all
 from shoal.labs.autograd.figures import LEGEND
 from shoal.labs.autograd.lab import LAB
-from shoal.labs.autograd.plan import Plan
+from shoal.labs.autograd.plan import AutogradPlan
 from shoal.labs.frame import run_plan
 from shoal.labs.runs import Runs
 from shoal.labs.timing.contest import MOST
 from shoal.labs.watch import QuietWatch
 from shoal.labs.words import load_words
 
-TINY = Plan(
+TINY = AutogradPlan(
     rounds=2,
     contest_s=0.0,
     compilations=2,

@@ -7,13 +7,13 @@ from shoal.config.sections.data import SyntheticConfig
 from shoal.errors import ConfigError
 from shoal.labs.frame import run_lab, run_plan
 from shoal.labs.lab1.lab import LAB, Lab1Settings
-from shoal.labs.lab1.plan import NAMES, Plan, Size
+from shoal.labs.lab1.plan import NAMES, Lab1Plan, Lab1Size
 from shoal.labs.watch import QuietWatch
 from shoal.labs.words import load_words
 from shoal.training import worker
 
 DATA = SyntheticConfig(samples=160, validation=0.2)
-TINY = Plan(DATA, Size(2, 1, seeds=2, sweep_part=1), quick=True, device="cpu")
+TINY = Lab1Plan(DATA, Lab1Size(2, 1, seeds=2, sweep_part=1), quick=True, device="cpu")
 
 
 @pytest.fixture(scope="module")

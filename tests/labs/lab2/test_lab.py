@@ -7,14 +7,14 @@ from shoal.errors import WorkerError
 from shoal.labs.frame import run_plan
 from shoal.labs.lab2.branches import ALL
 from shoal.labs.lab2.lab import LAB
-from shoal.labs.lab2.plan import CONDITIONS, FAULTS, RULES, Plan, Size
+from shoal.labs.lab2.plan import CONDITIONS, FAULTS, RULES, Lab2Plan, Lab2Size
 from shoal.labs.timing.turns import round_name
 from shoal.labs.watch import QuietWatch
 from shoal.labs.words import load_words
 
-TINY = Plan(
+TINY = Lab2Plan(
     workers=2,
-    size=Size(
+    size=Lab2Size(
         dict.fromkeys(CONDITIONS, 1),
         3,
         contest_rounds=2,

@@ -12,7 +12,7 @@ from shoal.labs.frame import run_plan
 from shoal.labs.lab2.claims import exact_on_uneven, mean_of_means_differs
 from shoal.labs.lab2.lab import LAB
 from shoal.labs.lab2.measure import weight_differences
-from shoal.labs.lab2.plan import QUICK, Plan
+from shoal.labs.lab2.plan import QUICK, Lab2Plan
 from shoal.labs.runs import Runs
 from shoal.labs.watch import QuietWatch
 from shoal.labs.words import load_words
@@ -31,7 +31,7 @@ def test_the_report_times_exchanges_of_the_gpu(tmp_path):
 
 def test_uneven_batches_equal_one_machine_in_the_same_parts(tmp_path):
     data = SyntheticConfig(samples=1280, shape=(1, 28, 28))
-    plan = Plan(2, QUICK, data=data, device="cuda")
+    plan = Lab2Plan(2, QUICK, data=data, device="cuda")
     runs = Runs(tmp_path, load_words(LAB.package, "en"), QuietWatch(), None)
     runs.train_all({name: config for name, config in plan.runs().items() if name.startswith("equal-")})
     apart = weight_differences(plan, runs)

@@ -10,7 +10,7 @@ from shoal.config.sections.model import MlpConfig
 from shoal.data.division.order import shares_by_weight
 from shoal.labs.lab2.claims import exact_on_uneven, mean_of_means_differs
 from shoal.labs.lab2.measure import weight_differences
-from shoal.labs.lab2.plan import QUICK, SLOW, Plan, plan_for
+from shoal.labs.lab2.plan import QUICK, SLOW, Lab2Plan, plan_for
 from shoal.labs.runs import Runs
 from shoal.labs.watch import QuietWatch
 from shoal.labs.words import load_words
@@ -21,7 +21,7 @@ DATA, MODEL = SyntheticConfig(samples=320, shape=(1, 8, 8)), MlpConfig(hidden=(1
 @pytest.mark.parametrize(("device", "workers"), [("cpu", 2), ("cuda", 3)])
 def test_the_right_rules_equal_one_machine_and_the_mean_of_uneven_batches_does_not(device, workers, tmp_path):
     """The runs of a plan for a GPU are trained on the CPU here: they are the same sums."""
-    plan = Plan(workers, replace(QUICK, equal_steps=4), data=DATA, dense_model=MODEL, device=device)
+    plan = Lab2Plan(workers, replace(QUICK, equal_steps=4), data=DATA, dense_model=MODEL, device=device)
     equal = {name: config for name, config in plan.runs().items() if name.startswith("equal-")}
     runs = Runs(tmp_path, load_words("shoal.labs.lab2", "en"), QuietWatch(), None)
     runs.train_all({name: replace(config, device="cpu") for name, config in equal.items()})

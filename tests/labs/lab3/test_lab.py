@@ -7,13 +7,13 @@ from shoal.config.sections.data import SyntheticConfig
 from shoal.config.sections.model import MlpConfig
 from shoal.labs.frame import run_plan
 from shoal.labs.lab3.lab import LAB
-from shoal.labs.lab3.plan import DIVISIONS, TIMED, Plan, Size
+from shoal.labs.lab3.plan import DIVISIONS, TIMED, Lab3Plan, Lab3Size
 from shoal.labs.watch import QuietWatch
 from shoal.labs.words import load_words
 
-SIZE = Size(2, 2, few_seeds=2, rounds=2, few_rounds=2, timed_steps=4, equal_steps=3)
+SIZE = Lab3Size(2, 2, few_seeds=2, rounds=2, few_rounds=2, timed_steps=4, equal_steps=3)
 
-TINY = Plan(
+TINY = Lab3Plan(
     (2,),
     SIZE,
     quick=True,

@@ -5,11 +5,11 @@ from shoal.config.sections.data import SyntheticConfig
 from shoal.data.division import Global
 from shoal.data.load import load
 from shoal.errors import ConfigError
-from shoal.labs.lab3.plan import PARTITIONS, QUICK, Plan
+from shoal.labs.lab3.plan import PARTITIONS, QUICK, Lab3Plan
 from shoal.labs.lab3.seen import check_divisions, lists_of, refusals, seen_in
 
 DATA = SyntheticConfig(samples=300, validation=0.2)
-PLAN = Plan((3,), QUICK, data=DATA)
+PLAN = Lab3Plan((3,), QUICK, data=DATA)
 
 
 def test_partitions_see_everything_once_and_sampling_does_not():
@@ -34,7 +34,7 @@ def test_lists_are_what_the_steps_take():
 
 def test_a_division_that_the_data_do_not_allow_is_refused_before_anything_runs():
     with pytest.raises(ConfigError, match="8 samples are too few for 10 workers"):
-        check_divisions(Plan((10,), QUICK, data=SyntheticConfig(samples=8)))
+        check_divisions(Lab3Plan((10,), QUICK, data=SyntheticConfig(samples=8)))
 
 
 @pytest.mark.parametrize("workers", [2, 4])

@@ -7,12 +7,12 @@ from shoal.events.folder import RunFolder
 from shoal.events.steps import steps_of
 from shoal.labs.frame import run_plan
 from shoal.labs.lab4.lab import LAB
-from shoal.labs.lab4.plan import SCHEDULES, Plan, Size
+from shoal.labs.lab4.plan import SCHEDULES, Lab4Plan, Lab4Size
 from shoal.labs.words import load_words
 
-TINY = Plan(
+TINY = Lab4Plan(
     3,
-    Size(epochs=2, timed_epochs=2, rounds=1, rpc_rounds=1, round_steps=4, microbatches=(1, 4)),
+    Lab4Size(epochs=2, timed_epochs=2, rounds=1, rpc_rounds=1, round_steps=4, microbatches=(1, 4)),
     quick=True,
     data=DigitsConfig(samples=450, validation=0.15),
     launcher="threads",

@@ -1,5 +1,5 @@
 from shoal.labs.lab4.findings import does_not_pay
-from shoal.labs.lab4.measure import Measurements, Way
+from shoal.labs.lab4.measure import Lab4Measurements, Way
 from shoal.labs.lab4.plan import plan_for
 from shoal.labs.lab4.rounds import Rounds
 from shoal.report.findings import inside_run
@@ -9,7 +9,7 @@ def measurements(**times):
     """Runs that took these times in every round."""
     rounds = {name.replace("_", "-"): Rounds(tuple(each), ()) for name, each in times.items()}
     ways = {name: Way(inside_run(each.step_ms), (), 0, (), 0.0, None) for name, each in rounds.items()}
-    return Measurements(plan_for(3, quick=True, seed=0), {}, 0, ways, {}, {}, rounds)
+    return Lab4Measurements(plan_for(3, quick=True, seed=0), {}, 0, ways, {}, {}, rounds)
 
 
 def test_a_machine_that_became_slower_decides_nothing_by_it():

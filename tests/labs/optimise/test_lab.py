@@ -11,7 +11,7 @@ from shoal.events.folder import RunFolder
 from shoal.labs.frame import run_plan
 from shoal.labs.optimise.compression import plan as compression
 from shoal.labs.optimise.compression.plan import CODECS, LINKS
-from shoal.labs.optimise.lab import LAB, Plan
+from shoal.labs.optimise.lab import LAB, OptimisePlan
 from shoal.labs.optimise.memory import plan as memory
 from shoal.labs.optimise.pruning import plan as pruning
 from shoal.labs.optimise.straggler import plan as straggler
@@ -21,32 +21,32 @@ from shoal.labs.words import load_words
 pytestmark = pytest.mark.timeout(400)  # some sixty runs
 
 SMALL = MlpConfig(hidden=(8,))
-TINY = Plan(
+TINY = OptimisePlan(
     workers=2,
     quick=True,
     parts={
-        "compression": compression.Plan(
+        "compression": compression.CompressionPlan(
             2,
-            compression.Size(turn=2, rounds=1, auto_steps=5, learn_steps=2, seeds=1),
+            compression.CompressionSize(turn=2, rounds=1, auto_steps=5, learn_steps=2, seeds=1),
             quick=True,
             data=DigitsConfig(samples=200),
             model=SMALL,
             timed_by="threads",
         ),
-        "straggler": straggler.Plan(
+        "straggler": straggler.StragglerPlan(
             3,
-            straggler.Size(epochs=3),
+            straggler.StragglerSize(epochs=3),
             DigitsConfig(samples=400, validation=0.2),
             model=SMALL,
             timed_by="threads",
         ),
-        "pruning": pruning.Plan(
-            pruning.Size(epochs=1, finetune=1, seeds=1, rounds=2),
+        "pruning": pruning.PruningPlan(
+            pruning.PruningSize(epochs=1, finetune=1, seeds=1, rounds=2),
             DigitsConfig(samples=100),
             model=MlpConfig(hidden=(16,)),
         ),
-        "memory": memory.Plan(
-            memory.Size(rounds=1, batch=4, model=TransformerConfig(layers=2, width=16, heads=2))
+        "memory": memory.MemoryPlan(
+            memory.MemorySize(rounds=1, batch=4, model=TransformerConfig(layers=2, width=16, heads=2))
         ),
     },
 )

@@ -16,8 +16,7 @@ from strategy_cases import (
 
 from shoal.comm.traced import traced
 from shoal.errors import DivergedError
-from shoal.strategies.server.ledger import Push, VersionedUpdate
-from shoal.strategies.server.mapped import CAPACITY, Journal
+from shoal.strategies.server.ledger import CAPACITY, Journal, Push, VersionedUpdate
 from shoal.strategies.server.settings import ServerConfig
 from shoal.strategies.server.turns import new_words
 from shoal.strategies.strategy import Pause, Serving, Share, Turn

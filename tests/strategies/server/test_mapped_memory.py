@@ -4,7 +4,7 @@ import torch
 from strategy_cases import OPTIMIZERS, on_threads, replica, share
 
 from shoal.comm.threads.group import run_threads
-from shoal.strategies.server.mapped_memory import Bell, CommonWeights
+from shoal.strategies.server.mapped import Bell, CommonWeights
 
 LONG_S = 3600.0
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from shoal.errors import MemberError
-from shoal.strategies.server.server import answer_requests
+from shoal.strategies.server.updates import answer_requests
 
 
 class GivenUp:

@@ -12,7 +12,7 @@ from shoal.config.sections.optimizer import GdConfig
 from shoal.errors import DivergedError
 from shoal.strategies.exchange.exchange import AllReduce
 from shoal.strategies.guard import Guard
-from shoal.strategies.server.messages import Kind, Request
+from shoal.strategies.server.messages import Request, RequestKind
 from shoal.strategies.server.settings import ServerConfig
 from shoal.strategies.server.shards import Shard
 from shoal.strategies.server.updates import Rules, Updates
@@ -47,7 +47,7 @@ class Server:
         self.saved = self.shard.weights[0].clone(), self.updates.ledger.state()
 
     def receive(self, rank, request, gradient=None):
-        if request.kind == Kind.PUSH:
+        if request.kind == RequestKind.PUSH:
             self.updates.memory_for(rank, request)[0].copy_(gradient)
         return self.updates.receive(rank, request, 0, self.events.append)
 
@@ -61,7 +61,7 @@ def push(rank, sequence, version=0, lr=1.0, scale=1.0, **others):
     gradient = torch.zeros(PUSHES, WORKERS, dtype=torch.float64)
     gradient[sequence - 1, rank] = scale
     values = {"step": sequence - 1, "part": 1 / WORKERS, "square": scale**2, **others}
-    return Request(Kind.PUSH, sequence, version, lr=lr, **values), gradient.view(-1)
+    return Request(RequestKind.PUSH, sequence, version, lr=lr, **values), gradient.view(-1)
 
 
 def simulate(config, seed):
@@ -88,7 +88,7 @@ def simulate(config, seed):
         elif event < 0.44:
             # A worker that forgot everything asks the server how far it is.
             rank = chance.randrange(WORKERS)
-            (_, reply), *_ = server.receive(rank, Request(Kind.HELLO))
+            (_, reply), *_ = server.receive(rank, Request(RequestKind.HELLO))
             sent[rank] = reply.sequence + 1
             faults["worker"] += 1
         elif event < 0.46:
@@ -141,11 +141,11 @@ class TurnTaker:
         self.sequence += 1
         common = {"first": 0, "end": PUSHES, "lr": 1.0}
         if self.turn is None:
-            return Request(Kind.PULL, self.sequence, self.version, **common), None
+            return Request(RequestKind.PULL, self.sequence, self.version, **common), None
         gradient = torch.zeros(PUSHES, WORKERS, dtype=torch.float64)
         gradient[self.turn.step, self.turn.share] = 1.0
         values = {"step": self.turn.step, "part": 1 / WORKERS, "square": 1.0, **common}
-        return Request(Kind.PUSH, self.sequence, self.version, **values), gradient.view(-1)
+        return Request(RequestKind.PUSH, self.sequence, self.version, **values), gradient.view(-1)
 
     def hear(self, reply):
         self.version, self.turn = reply.version, reply.turn
@@ -229,7 +229,7 @@ def test_a_delay_is_compensated_as_published():
     """g + λ·g⊙g⊙(θ − θ′) for the mean gradient g, by hand: a push of the part p of a step is p·g."""
     server, p, factor = Server(ServerConfig(mode="asp", compensation=0.5)), 1 / WORKERS, 2.0
     for rank in (0, 1):
-        server.receive(rank, Request(Kind.PULL, 1))
+        server.receive(rank, Request(RequestKind.PULL, 1))
     first, second = torch.zeros(2, PUSHES * WORKERS, dtype=torch.float64)
     first[0], second[0] = 0.3, factor * p
     server.receive(0, push(0, 2, step=0)[0], first)
@@ -313,5 +313,5 @@ def test_a_run_that_is_stopped_before_its_first_turn_ends_where_it_was_resumed(s
     config = ServerConfig(mode=mode, staleness=staleness, on_lost="continue")
     server, answers = Server(config, gives_turns=True), []
     for rank in range(WORKERS):
-        answers += server.receive(rank, Request(Kind.PULL, 1, first=15, end=20, stop_signal=15))
+        answers += server.receive(rank, Request(RequestKind.PULL, 1, first=15, end=20, stop_signal=15))
     assert [reply.turn for _, reply in answers] == [EndOfTurns(15, 15)] * WORKERS

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from shoal.training.prune.one_shot import Size, size_of
+from shoal.training.prune.one_shot import NetworkSize, size_of
 
 
 class Tied(nn.Module):
@@ -18,13 +18,13 @@ class Tied(nn.Module):
 
 
 def test_weights_that_two_layers_share_count_once():
-    assert size_of(Tied(), {}) == Size(num_values=40, num_bytes=160)
+    assert size_of(Tied(), {}) == NetworkSize(num_values=40, num_bytes=160)
 
 
 @pytest.mark.parametrize("name", ["tokens.weight", "head.weight"])
 def test_the_mask_of_shared_weights_counts_under_any_of_their_names(name):
     kept = {name: torch.arange(40).view(10, 4) < 8}
-    assert size_of(Tied(), kept) == Size(num_values=8, num_bytes=8 * 4 + 40 // 8)
+    assert size_of(Tied(), kept) == NetworkSize(num_values=8, num_bytes=8 * 4 + 40 // 8)
 
 
 def test_equal_weights_of_two_layers_count_twice():

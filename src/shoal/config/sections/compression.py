@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from shoal.config.kinds import Among, AtLeast, AtMost, Checked, MoreThan, Several, check, kinds_of, parse
-from shoal.config.sections.values import Count, Fraction, NonNegative
+from shoal.config.sections.values import AmongOrOwn, Count, Fraction, NonNegative, is_own
 from shoal.errors import ConfigError, unknown
 from shoal.printable import shortened
 
@@ -64,8 +64,9 @@ class CompressedConfig(Checked):
     SHORT: ClassVar[str] = "codec"
 
     name: Literal["compressed"] = "compressed"
-    codec: Annotated[str, Among((*CODEC_ROWS, AUTO))] = "topk"
-    """The codec; docs/compression.md lists them with bytes per element, bias and references. auto: by measurement."""
+    codec: Annotated[str, AmongOrOwn((*CODEC_ROWS, AUTO))] = "topk"
+    """The codec; docs/compression.md lists them with bytes per element, bias and references. auto: by measurement. Or
+    package.module:Class."""
     candidates: tuple[str, ...] = ()
     """What auto chooses from: CODEC or CODEC:VALUE, the preferred ones first (none, fp16, int8, topk, powersgd)."""
     feedback: bool | None = None
@@ -96,7 +97,7 @@ class CompressedConfig(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        takes = ("candidates",) if self.codec == AUTO else tuple(CODEC_ROWS[self.codec].settings)
+        takes = ("candidates",) if self.codec == AUTO else tuple(_row(self.codec).settings)
         for setting in self._given():
             if setting not in takes:
                 taken = ", ".join(f"--exchange.{each}" for each in takes)
@@ -165,8 +166,8 @@ class CompressedConfig(Checked):
 
     def _complete(self, codec: str, given: dict[str, Any]) -> Encoding:
         """An encoding with all its settings: a rule's, the run's if it is the run's codec, defaults."""
-        settings = {**CODEC_ROWS[codec].settings, **(self._given() if codec == self.codec else {}), **given}
-        is_biased = CODEC_ROWS[codec].needs_feedback or "vote" in settings
+        settings = {**_row(codec).settings, **(self._given() if codec == self.codec else {}), **given}
+        is_biased = _row(codec).needs_feedback or "vote" in settings
         default = is_biased and not settings.get("vote")
         chosen = default if self.feedback is None else self.feedback
         return Encoding(codec, settings, chosen and codec != "none")
@@ -202,9 +203,14 @@ class CompressedConfig(Checked):
         return pattern, self._complete(codec, given)
 
 
+def _row(codec: str) -> CodecRow:
+    """A codec of the user's own takes no settings here, and gets feedback: it need not be unbiased."""
+    return CodecRow(needs_feedback=True) if is_own(codec) else CODEC_ROWS[codec]
+
+
 def _main_setting(codec: str, value: str, item: str) -> dict[str, Any]:
     """The main setting of a codec, from the text of a rule or a candidate."""
-    main = next(iter(CODEC_ROWS[codec].settings), None)
+    main = next(iter(_row(codec).settings), None)
     if main is None:
         raise ConfigError(f"codec {codec} takes no value, but '{item}' gives it {value}")
     kind = kinds_of(CompressedConfig)[main]

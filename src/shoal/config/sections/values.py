@@ -1,9 +1,9 @@
 """Types shared by the sections: bounded numbers, and `Custom` for the user's own functions."""
 
 from dataclasses import dataclass
-from typing import Annotated, SupportsIndex
+from typing import Annotated, Any, SupportsIndex
 
-from shoal.config.kinds import AtLeast, AtMost, Below, Checked, ImportPath, MoreThan
+from shoal.config.kinds import Among, AtLeast, AtMost, Below, Checked, ImportPath, MoreThan, accepts
 
 Count = Annotated[int, AtLeast(1)]
 Number = Annotated[int, AtLeast(0)]
@@ -25,3 +25,17 @@ class Custom(Checked):
 
     name: ImportPath
     options: tuple[tuple[str, bool | int | float | str], ...] = ()
+
+
+@dataclass(frozen=True)
+class AmongOrOwn(Among):
+    """One of the keys of a table, or the user's own `package.module:function`."""
+
+    def holds(self, value: Any) -> bool:
+        """Whether it is one of the keys, or the path of a function."""
+        return super().holds(value) or accepts(ImportPath, value)[0]
+
+
+def is_own(name: str) -> bool:
+    """Whether a name is the path of the user's own function, and no key of a table."""
+    return ":" in name

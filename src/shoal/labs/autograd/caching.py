@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from shoal.autograd import Tape, Variable, grad, ops
-from shoal.labs.autograd.plan import Plan
+from shoal.labs.autograd.plan import AutogradPlan
 from shoal.labs.timing.contest import Contest, contest, contests
 
 SAMPLES, FEATURES = 64, 128
@@ -55,7 +55,7 @@ class Caching:
     """Forward alone."""
 
 
-def measure_caching(plan: Plan) -> Caching:
+def measure_caching(plan: AutogradPlan) -> Caching:
     """Both computations, the first with growing numbers of recurrences."""
     generator = torch.Generator().manual_seed(plan.seed)
     x = Variable(torch.rand(SAMPLES, FEATURES, generator=generator), name="x")

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from shoal.autograd import Variable, no_record
 from shoal.autograd import compile as compile_graph
-from shoal.labs.autograd.plan import Plan
+from shoal.labs.autograd.plan import AutogradPlan
 from shoal.labs.timing.contest import Contest, contests
 
 RIVALS = ("written", "by_hand", "compiled")
@@ -35,7 +35,7 @@ class Chain:
     multiplications_compiled: int
 
 
-def measure_chains(plan: Plan) -> tuple[Chain, ...]:
+def measure_chains(plan: AutogradPlan) -> tuple[Chain, ...]:
     """The chain at every size of the plan."""
     factors = {size: _factors(size, plan.seed) for size in plan.chain_sizes}
     compiled = {size: compile_graph(from_the_left, *tensors) for size, tensors in factors.items()}

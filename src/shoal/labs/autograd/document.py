@@ -8,7 +8,7 @@ from shoal.autograd import TapeEntry
 from shoal.labs.autograd import course
 from shoal.labs.autograd.caching import FEATURES, SAMPLES, Tapes, recurring
 from shoal.labs.autograd.chains import RIVALS, from_the_left
-from shoal.labs.autograd.experiment import Measurements
+from shoal.labs.autograd.experiment import AutogradMeasurements
 from shoal.labs.autograd.findings import kib
 from shoal.labs.autograd.networks import Network
 from shoal.labs.autograd.plan import ENGINES, NETWORKS
@@ -37,7 +37,7 @@ def code(page: Page) -> list[Block]:
     ]
 
 
-def set_up(measured: Measurements, page: Page) -> list[Block]:
+def set_up(measured: AutogradMeasurements, page: Page) -> list[Block]:
     """Networks and timing."""
     plan = measured.plan
     sentences = [
@@ -50,7 +50,7 @@ def set_up(measured: Measurements, page: Page) -> list[Block]:
     return [Bullets(sentences)]
 
 
-def results(measured: Measurements, page: Page) -> list[Block]:
+def results(measured: AutogradMeasurements, page: Page) -> list[Block]:
     """All results, in the order of the questions."""
     return [
         *worked_example(measured, page),
@@ -60,7 +60,7 @@ def results(measured: Measurements, page: Page) -> list[Block]:
     ]
 
 
-def worked_example(measured: Measurements, page: Page) -> list[Block]:
+def worked_example(measured: AutogradMeasurements, page: Page) -> list[Block]:
     """The printed tape, the gradients, the graph, and what the compiler makes of it."""
     found = measured.course
     values = {"a": found.a, "b": found.b, "∂L/∂a": found.da, "∂L/∂b": found.db}
@@ -77,7 +77,7 @@ def worked_example(measured: Measurements, page: Page) -> list[Block]:
     ]
 
 
-def dynamic_and_static(measured: Measurements, page: Page) -> list[Block]:
+def dynamic_and_static(measured: AutogradMeasurements, page: Page) -> list[Block]:
     """Times, passes, memory, and what only the tape can do."""
     refusal = measured.branch.refusal
     return [
@@ -100,7 +100,7 @@ def dynamic_and_static(measured: Measurements, page: Page) -> list[Block]:
     ]
 
 
-def time_table(measured: Measurements, page: Page) -> Table:
+def time_table(measured: AutogradMeasurements, page: Page) -> Table:
     """A training step and forward passes of every network."""
     timed = [
         (what, contest)
@@ -125,7 +125,7 @@ def time_table(measured: Measurements, page: Page) -> Table:
     return page.table("time", [*page.header("time", "what"), *engines, *page.header("time", "ratio")], rows)
 
 
-def passes_table(measured: Measurements, page: Page) -> Table:
+def passes_table(measured: AutogradMeasurements, page: Page) -> Table:
     """Operations and bytes written, before the first pass and after each."""
     header = page.header("passes", "pass")
     for name in NETWORKS:
@@ -144,7 +144,7 @@ def pass_name(name: str, words: Callable[[str], str]) -> str:
     return words(f"pass.{name.replace(' ', '_')}")
 
 
-def memory_table(measured: Measurements, page: Page) -> Table:
+def memory_table(measured: AutogradMeasurements, page: Page) -> Table:
     """The most bytes held at once, and what the memory plan saves."""
 
     def row(what: str, number: Callable[[Network], int]) -> list[str]:
@@ -162,7 +162,7 @@ def memory_table(measured: Measurements, page: Page) -> Table:
     return page.table("memory", header, rows)
 
 
-def caching(measured: Measurements, page: Page) -> list[Block]:
+def caching(measured: AutogradMeasurements, page: Page) -> list[Block]:
     """Sharing on the tape, where something recurs and where nothing does."""
     distinct = measured.caching.distinct
     rows = [
@@ -187,7 +187,7 @@ def _tapes_row(what: str, tapes: Tapes) -> list[str]:
     ]
 
 
-def chain(measured: Measurements, page: Page) -> list[Block]:
+def chain(measured: AutogradMeasurements, page: Page) -> list[Block]:
     """The order of a chain of products."""
     rivals = [page("unit.ms", what=page(f"rival.{rival}")) for rival in RIVALS]
     header = [*page.header("chain", "size", "products"), *rivals, *page.header("chain", "ratio")]

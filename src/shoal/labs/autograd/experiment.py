@@ -7,16 +7,16 @@ from shoal.labs.autograd.caching import Caching, measure_caching
 from shoal.labs.autograd.chains import Chain, measure_chains
 from shoal.labs.autograd.course import Branch, Course, run_branch, run_course
 from shoal.labs.autograd.networks import Network, measure_network
-from shoal.labs.autograd.plan import NETWORKS, Plan
+from shoal.labs.autograd.plan import NETWORKS, AutogradPlan
 from shoal.labs.runs import Runs
 from shoal.labs.timing.contest import one_thread
 
 
 @dataclass(frozen=True)
-class Measurements:
+class AutogradMeasurements:
     """All numbers of the report."""
 
-    plan: Plan
+    plan: AutogradPlan
     course: Course
     branch: Branch
     networks: Mapping[str, Network]
@@ -24,7 +24,7 @@ class Measurements:
     chains: tuple[Chain, ...]
 
 
-def measure_all(plan: Plan, runs: Runs) -> Measurements:
+def measure_all(plan: AutogradPlan, runs: Runs) -> AutogradMeasurements:
     """Run every experiment, on one thread."""
     with one_thread():
         runs.say("progress.course")
@@ -37,4 +37,4 @@ def measure_all(plan: Plan, runs: Runs) -> Measurements:
         runs.say("progress.caching")
         caching = measure_caching(plan)
         runs.say("progress.chains")
-        return Measurements(plan, course, branch, networks, caching, measure_chains(plan))
+        return AutogradMeasurements(plan, course, branch, networks, caching, measure_chains(plan))

@@ -6,7 +6,7 @@ import numpy as np
 
 from shoal.labs.autograd.caching import Tapes
 from shoal.labs.autograd.chains import RIVALS, Chain
-from shoal.labs.autograd.experiment import Measurements
+from shoal.labs.autograd.experiment import AutogradMeasurements
 from shoal.labs.page.pictures import Draw, Svg
 from shoal.labs.timing.contest import Contest
 from shoal.labs.words import Words
@@ -32,7 +32,7 @@ LOOKS: dict[str, tuple[str, Dash, str]] = {
 WIDTH_IN = 6.4
 
 
-def figures(measured: Measurements) -> dict[str, Draw]:
+def figures(measured: AutogradMeasurements) -> dict[str, Draw]:
     """The figures by name."""
     return {
         "graph": Svg(partial(graph_svg, measured.course.svg)),

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from shoal.labs.autograd.experiment import Measurements
+from shoal.labs.autograd.experiment import AutogradMeasurements
 from shoal.labs.numbers import scientific, whether
 from shoal.labs.page.analysis import Findings
 from shoal.labs.timing.contest import Contest
@@ -129,7 +129,7 @@ def chain_grows(ratios: Paired, small_size: int, large_size: int) -> Finding:
     return Finding("chain_grows", numbers, first_lower(ratios), ratios.pairs)
 
 
-def find(measured: Measurements) -> Findings:
+def find(measured: AutogradMeasurements) -> Findings:
     """Every finding, by section of the analysis."""
     mlp, lenet = measured.networks["mlp"], measured.networks["lenet"]
     networks = measured.networks.values()

@@ -19,7 +19,7 @@ from shoal.config.sections.model import LenetConfig, MlpConfig
 from shoal.labs.autograd.cold import cold_compile_ms
 from shoal.labs.autograd.course import relative
 from shoal.labs.autograd.memory import peak_bytes
-from shoal.labs.autograd.plan import ENGINES, INPUT_SHAPE, OUTPUTS, Plan
+from shoal.labs.autograd.plan import ENGINES, INPUT_SHAPE, OUTPUTS, AutogradPlan
 from shoal.labs.timing.contest import Contest, contest
 from shoal.report.findings import Measured, inside_run
 
@@ -55,7 +55,7 @@ class Network:
     """Of the static gradients from the dynamic ones, relative to the largest in each tensor."""
 
 
-def measure_network(name: str, plan: Plan) -> Network:
+def measure_network(name: str, plan: AutogradPlan) -> Network:
     """Everything about one network."""
     batch = random_batch(plan.batch_size, plan.seed)
     static = _static_plan(name, plan.seed, batch)

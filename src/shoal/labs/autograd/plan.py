@@ -9,7 +9,7 @@ OUTPUTS = 10
 
 
 @dataclass(frozen=True)
-class Plan:
+class AutogradPlan:
     """Sizes and repetitions."""
 
     rounds: int
@@ -31,7 +31,7 @@ class Plan:
     quick: bool = False
 
 
-FULL = Plan(
+FULL = AutogradPlan(
     rounds=41,
     contest_s=4.0,
     compilations=9,
@@ -40,7 +40,7 @@ FULL = Plan(
     recurrences=(1, 2, 4, 8, 16),
     chain_sizes=(10, 30, 100, 300),
 )
-QUICK = Plan(
+QUICK = AutogradPlan(
     rounds=11,
     contest_s=0.6,
     compilations=3,
@@ -52,6 +52,6 @@ QUICK = Plan(
 )
 
 
-def plan_for(quick: bool, seed: int) -> Plan:
+def plan_for(quick: bool, seed: int) -> AutogradPlan:
     """The plan of a run."""
     return replace(QUICK if quick else FULL, seed=seed)

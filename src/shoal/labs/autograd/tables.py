@@ -1,11 +1,11 @@
 """Every number of the report, as tables for other programs."""
 
-from shoal.labs.autograd.experiment import Measurements
+from shoal.labs.autograd.experiment import AutogradMeasurements
 from shoal.labs.timing.contest import Contest
 from shoal.report.plain_tables import Records
 
 
-def tables(measured: Measurements) -> dict[str, Records]:
+def tables(measured: AutogradMeasurements) -> dict[str, Records]:
     """The tables by name."""
     networks = measured.networks.values()
     return {
@@ -34,7 +34,7 @@ def tables(measured: Measurements) -> dict[str, Records]:
     }
 
 
-def _contests(measured: Measurements) -> dict[str, Contest]:
+def _contests(measured: AutogradMeasurements) -> dict[str, Contest]:
     """Everything that was timed, by name."""
     networks, distinct = measured.networks.values(), measured.caching.distinct
     return {

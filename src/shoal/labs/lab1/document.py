@@ -2,7 +2,7 @@
 
 from shoal.labs.handout.regions import keep
 from shoal.labs.lab1.experiment import sweep_notes
-from shoal.labs.lab1.measure import WINDOW, Measurements, Series
+from shoal.labs.lab1.measure import WINDOW, Lab1Measurements, Series
 from shoal.labs.lab1.plan import BATCH_SIZE, NAMES
 from shoal.labs.lab1.solution import MyOptimizer
 from shoal.labs.lab1.sweep import Sweep
@@ -28,7 +28,7 @@ def code(page: Page) -> list[Block]:
     ]
 
 
-def set_up(measured: Measurements, page: Page) -> list[Block]:
+def set_up(measured: Lab1Measurements, page: Page) -> list[Block]:
     """Data, model, hyper-parameters."""
     plan = measured.plan
     return [
@@ -46,7 +46,7 @@ def set_up(measured: Measurements, page: Page) -> list[Block]:
     ]
 
 
-def hyper_parameters(measured: Measurements, page: Page) -> Table:
+def hyper_parameters(measured: Lab1Measurements, page: Page) -> Table:
     """What each optimizer was run with."""
     rows = [
         [
@@ -63,7 +63,7 @@ def hyper_parameters(measured: Measurements, page: Page) -> Table:
     return page.table("hyper", header, rows, right=frozenset({1, 2, 3, 4}))
 
 
-def result_table(measured: Measurements, page: Page) -> Table:
+def result_table(measured: Lab1Measurements, page: Page) -> Table:
     """The end of training, a row for each optimizer."""
     columns = ("optimizer", "accuracy", "loss", "steps", "samples", "seconds", "rate")
     rows = [_result_row(measured.series[name], measured.samples["test"], page) for name in NAMES]
@@ -82,7 +82,7 @@ def _result_row(series: Series, test_samples: int, page: Page) -> list[str]:
     ]
 
 
-def results(measured: Measurements, page: Page) -> list[Block]:
+def results(measured: Lab1Measurements, page: Page) -> list[Block]:
     """The search of the learning rate, the curves, the table."""
     notes = [note for name in NAMES for note in sweep_notes(measured.sweeps[name], page)]
     return [

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from shoal.errors import DivergedError
 from shoal.events.folder import RunFolder
-from shoal.labs.lab1.plan import NAMES, Name, Plan
+from shoal.labs.lab1.plan import NAMES, Lab1Plan, Name
 from shoal.labs.lab1.sweep import Sweep, sweep
 from shoal.labs.runs import Runs
 from shoal.training.observer import Silent
@@ -22,7 +22,7 @@ class Experiment:
     """Run folders, one per seed."""
 
 
-def train(plan: Plan, runs: Runs) -> Experiment:
+def train(plan: Lab1Plan, runs: Runs) -> Experiment:
     """Choose each learning rate, then train with it."""
     sweeps: dict[Name, Sweep] = {name: _sweep(plan, name, runs) for name in NAMES}
     final: dict[Name, tuple[Path, ...]] = dict.fromkeys(NAMES, ())
@@ -53,7 +53,7 @@ def sweep_run(name: Name, rate: float) -> str:
     return f"sweep-{name}-{rate:g}"
 
 
-def _read_test(plan: Plan, name: Name, rate: float, runs: Runs) -> Path:
+def _read_test(plan: Lab1Plan, name: Name, rate: float, runs: Runs) -> Path:
     """Evaluate a run of the search on the test set, which the search itself must not read."""
     run = sweep_run(name, rate)
     config = plan.config(name, rate, plan.first_seed, plan.passes(name), test=True)
@@ -61,7 +61,7 @@ def _read_test(plan: Plan, name: Name, rate: float, runs: Runs) -> Path:
     return runs.path(run)
 
 
-def _sweep(plan: Plan, name: Name, runs: Runs) -> Sweep:
+def _sweep(plan: Lab1Plan, name: Name, runs: Runs) -> Sweep:
     label = runs.words(f"name.{name}")
     runs.say("progress.sweep", optimizer=label, passes=plan.sweep_passes(name))
 
@@ -83,7 +83,7 @@ def _sweep(plan: Plan, name: Name, runs: Runs) -> Sweep:
     return result
 
 
-def _train_final(plan: Plan, name: Name, rate: float, seed: int, runs: Runs) -> Path:
+def _train_final(plan: Lab1Plan, name: Name, rate: float, seed: int, runs: Runs) -> Path:
     config = plan.config(name, rate, seed, plan.passes(name), test=True)
     label = runs.words("progress.running", optimizer=runs.words(f"name.{name}"), rate=rate, seed=seed)
     result = runs.train(f"{name}-seed{seed}", config, label)

@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 
-from shoal.labs.lab1.measure import Measurements, Series
+from shoal.labs.lab1.measure import Lab1Measurements, Series
 from shoal.labs.lab1.plan import NAMES, Name
 from shoal.labs.page.pictures import Draw
 from shoal.labs.words import Words
@@ -22,12 +22,12 @@ LOOKS: dict[Name, tuple[str, Dash, str]] = {
 }
 
 
-def figures(measured: Measurements) -> dict[str, Draw]:
+def figures(measured: Lab1Measurements) -> dict[str, Draw]:
     """The figures by name."""
     return {"loss": partial(loss_figure, measured), "sweep": partial(sweep_figure, measured)}
 
 
-def loss_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
+def loss_figure(measured: Lab1Measurements, words: Words, font: str | None) -> Drawing:
     """One row of panels with a common scale: the same losses against samples, steps and seconds."""
     panels = [
         Panel(
@@ -41,7 +41,7 @@ def loss_figure(measured: Measurements, words: Words, font: str | None) -> Drawi
     return draw(panels, font=font)
 
 
-def sweep_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
+def sweep_figure(measured: Lab1Measurements, words: Words, font: str | None) -> Drawing:
     """Validation loss against learning rate; rates that diverged are on the upper edge."""
     lines: list[Line] = []
     marks: list[Mark] = []

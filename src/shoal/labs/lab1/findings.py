@@ -2,7 +2,7 @@
 
 from statistics import fmean
 
-from shoal.labs.lab1.measure import Measurements
+from shoal.labs.lab1.measure import Lab1Measurements
 from shoal.labs.lab1.sweep import Sweep
 from shoal.labs.numbers import scientific, whether
 from shoal.labs.page.analysis import Findings
@@ -87,7 +87,7 @@ def throughput(speeds: Paired) -> Finding:
     )
 
 
-def find(measured: Measurements) -> Findings:
+def find(measured: Lab1Measurements) -> Findings:
     """Every finding, by section of the analysis."""
     gd, sgd, adam = (measured.series[name] for name in ("gd", "sgd", "adam"))
     samples = sgd.ends("samples")
@@ -119,7 +119,7 @@ def find(measured: Measurements) -> Findings:
     }
 
 
-def _cost(measured: Measurements) -> list[Finding]:
+def _cost(measured: Lab1Measurements) -> list[Finding]:
     """From steps that took turns: the steps of the runs were made at different times."""
     small, large, samples = measured.steps.small.seconds, measured.steps.large, measured.step_samples
     speeds = {name: [samples[name] / each for each in large.seconds[name]] for name in ("gd", "sgd")}

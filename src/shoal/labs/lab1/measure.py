@@ -11,7 +11,7 @@ from shoal.config.write import to_plain
 from shoal.labs.lab1.experiment import train
 from shoal.labs.lab1.noise import Noise, noise_of
 from shoal.labs.lab1.pace import StepTimes, samples_of, step_times
-from shoal.labs.lab1.plan import NAMES, Name, Plan
+from shoal.labs.lab1.plan import NAMES, Lab1Plan, Name
 from shoal.labs.lab1.replay import whole_loss_after
 from shoal.labs.lab1.sweep import Sweep
 from shoal.labs.numbers import sample_counts
@@ -66,10 +66,10 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Measurements:
+class Lab1Measurements:
     """Everything measured."""
 
-    plan: Plan
+    plan: Lab1Plan
     samples: Mapping[str, int]
     """Sizes of the training, validation and test part."""
     parameters: int
@@ -85,7 +85,7 @@ class Measurements:
     """The samples of these steps."""
 
 
-def measure(plan: Plan, runs: Runs) -> Measurements:
+def measure(plan: Lab1Plan, runs: Runs) -> Lab1Measurements:
     """Train, read every run folder, and measure the noise of the gradient."""
     made = train(plan, runs)
     series: dict[Name, Series] = {
@@ -98,7 +98,7 @@ def measure(plan: Plan, runs: Runs) -> Measurements:
     runs.say("progress.noise")
     dataset = data.load(plan.data)
     model = models.build(plan.model, dataset.input_shape, dataset.outputs, plan.first_seed)
-    return Measurements(
+    return Lab1Measurements(
         plan=plan,
         samples=sample_counts(dataset),
         parameters=sum(param.numel() for param in model.parameters()),

@@ -40,7 +40,7 @@ QUICK_MODEL = MlpConfig()
 
 
 @dataclass(frozen=True)
-class Size:
+class Lab1Size:
     """How much is trained. A pass goes once through the training set: one step of GD, many of SGD."""
 
     gd_passes: int
@@ -54,12 +54,12 @@ class Size:
     """
 
 
-FULL: dict[str, Size] = {
-    "digits": Size(40, 4, seeds=5, sweep_part=4),
-    "mnist": Size(40, 4, seeds=5, sweep_part=4),
-    "fashion-mnist": Size(40, 4, seeds=5, sweep_part=4),
+FULL: dict[str, Lab1Size] = {
+    "digits": Lab1Size(40, 4, seeds=5, sweep_part=4),
+    "mnist": Lab1Size(40, 4, seeds=5, sweep_part=4),
+    "fashion-mnist": Lab1Size(40, 4, seeds=5, sweep_part=4),
 }
-QUICK = Size(20, 15, seeds=11, sweep_part=1)
+QUICK = Lab1Size(20, 15, seeds=11, sweep_part=1)
 DATA = tuple(FULL)
 FULL_VALIDATION, QUICK_VALIDATION = 0.1, 0.2
 """Part of the training set held out."""
@@ -68,11 +68,11 @@ QUICK_SAMPLES = 1000
 
 
 @dataclass(frozen=True)
-class Plan:
+class Lab1Plan:
     """The whole experiment."""
 
     data: BuiltInDataConfig
-    size: Size
+    size: Lab1Size
     first_seed: int = 0
     quick: bool = False
     model: ModelConfig = field(default_factory=LenetConfig)
@@ -117,8 +117,8 @@ class Plan:
         )
 
 
-def plan_for(data: BuiltInDataConfig, quick: bool, first_seed: int) -> Plan:
+def plan_for(data: BuiltInDataConfig, quick: bool, first_seed: int) -> Lab1Plan:
     """The plan for one of the lab's data sets."""
     if quick:
-        return Plan(data, QUICK, first_seed, quick, QUICK_MODEL)
-    return Plan(data, FULL[data.name], first_seed)
+        return Lab1Plan(data, QUICK, first_seed, quick, QUICK_MODEL)
+    return Lab1Plan(data, FULL[data.name], first_seed)

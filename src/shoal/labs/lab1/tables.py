@@ -1,11 +1,11 @@
 """Every number of the report, as tables for other programs."""
 
-from shoal.labs.lab1.measure import Measurements
+from shoal.labs.lab1.measure import Lab1Measurements
 from shoal.labs.lab1.plan import NAMES
 from shoal.report.plain_tables import Records
 
 
-def tables(measured: Measurements) -> dict[str, Records]:
+def tables(measured: Lab1Measurements) -> dict[str, Records]:
     """The tables by name."""
     return {
         "results": [

@@ -6,7 +6,7 @@ from shoal.labs.lab2 import averaging
 from shoal.labs.lab2 import plan as lab
 from shoal.labs.lab2.branches import ALL, calls_of
 from shoal.labs.lab2.figures import MOST_LOSS, PACES, SMOOTHED_OVER, branch_label
-from shoal.labs.lab2.measure import BYTES_PER_ELEMENT, LAST_STEPS, LEARNING, Measurements, as_labelled
+from shoal.labs.lab2.measure import BYTES_PER_ELEMENT, LAST_STEPS, LEARNING, Lab2Measurements, as_labelled
 from shoal.labs.numbers import scientific
 from shoal.labs.page.page import Page, folded, source
 from shoal.report.document import Block, Bullets, Code, Formula, Paragraph, Table
@@ -36,7 +36,7 @@ def code(page: Page) -> list[Block]:
     ]
 
 
-def set_up(measured: Measurements, page: Page) -> list[Block]:
+def set_up(measured: Lab2Measurements, page: Page) -> list[Block]:
     """Data, model, runs, conditions."""
     plan, size, link = measured.plan, measured.plan.size, Link.from_text(lab.LINK)
     model = {
@@ -82,7 +82,7 @@ def set_up(measured: Measurements, page: Page) -> list[Block]:
     return [Bullets(sentences)]
 
 
-def results(measured: Measurements, page: Page) -> list[Block]:
+def results(measured: Lab2Measurements, page: Page) -> list[Block]:
     """All results, in the order of the questions."""
     return [
         *collectives(measured, page),
@@ -92,7 +92,7 @@ def results(measured: Measurements, page: Page) -> list[Block]:
     ]
 
 
-def collectives(measured: Measurements, page: Page) -> list[Block]:
+def collectives(measured: Lab2Measurements, page: Page) -> list[Block]:
     """What each way of averaging costs, and the proof that it calls what its label says."""
     return [
         *page.section("collectives"),
@@ -104,7 +104,7 @@ def collectives(measured: Measurements, page: Page) -> list[Block]:
     ]
 
 
-def time_table(measured: Measurements, page: Page) -> Table:
+def time_table(measured: Lab2Measurements, page: Page) -> Table:
     """The exchange of a step by every branch, without a bottleneck."""
     rows = [
         [
@@ -116,7 +116,7 @@ def time_table(measured: Measurements, page: Page) -> Table:
     return page.table("split", page.header("split", "branch", "wait", "move", "both"), rows)
 
 
-def condition_table(measured: Measurements, page: Page) -> Table:
+def condition_table(measured: Lab2Measurements, page: Page) -> Table:
     """The exchange of a step by every branch, under every condition."""
     conditions = [page("collectives.ms", condition=page(f"condition.{name}")) for name in lab.CONDITIONS]
     rows = [
@@ -129,7 +129,7 @@ def condition_table(measured: Measurements, page: Page) -> Table:
     return page.table("collectives", [page("split.branch_column"), *conditions], rows)
 
 
-def record_table(measured: Measurements, page: Page) -> Table:
+def record_table(measured: Lab2Measurements, page: Page) -> Table:
     """What every branch called in a step, from the record, beside what its label says."""
     gradients = BYTES_PER_ELEMENT * measured.parameters
     rows = [
@@ -147,7 +147,7 @@ def record_table(measured: Measurements, page: Page) -> Table:
     return page.table("record", header, rows, right=frozenset({3, 4}))
 
 
-def aggregation(measured: Measurements, page: Page) -> list[Block]:
+def aggregation(measured: Lab2Measurements, page: Page) -> list[Block]:
     """Sum and mean, gradients and parameters, stages."""
     compared = ("exact", "sum", "parameters", "adam-parameters", "stages")
     equal = [[_equal(name, page), scientific(measured.differences[name])] for name in compared]
@@ -172,7 +172,7 @@ def aggregation(measured: Measurements, page: Page) -> list[Block]:
     ]
 
 
-def bottleneck(measured: Measurements, page: Page) -> list[Block]:
+def bottleneck(measured: Lab2Measurements, page: Page) -> list[Block]:
     """Speed and correctness under every condition."""
     paces = {name: measured.paces[name] for name in PACES}
     even = paces["even"].samples_per_s.value
@@ -204,7 +204,7 @@ def bottleneck(measured: Measurements, page: Page) -> list[Block]:
     ]
 
 
-def faults(measured: Measurements, page: Page) -> list[Block]:
+def faults(measured: Lab2Measurements, page: Page) -> list[Block]:
     """One faulty worker against every rule."""
 
     def cell(fault: str, rule: str) -> str:
@@ -230,5 +230,5 @@ def _equal(name: str, page: Page) -> str:
     return page(f"equal.{name.replace('-', '_')}")
 
 
-def _accuracy(accuracies: tuple[float, ...], measured: Measurements) -> str:
+def _accuracy(accuracies: tuple[float, ...], measured: Lab2Measurements) -> str:
     return f"{accuracy_over(accuracies, measured.test_samples).scaled(100):.2f}"

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 
 from shoal.labs.lab2.branches import COURSE, MESSAGES
-from shoal.labs.lab2.measure import Learnt, Measurements, stage_start
+from shoal.labs.lab2.measure import Lab2Measurements, Learnt, stage_start
 from shoal.labs.lab2.plan import CONDITIONS, FAULTS, RULES
 from shoal.labs.page.bars import GAP, Bar, BarPanel, draw_bars, measured_bar, time_parts
 from shoal.labs.page.pictures import Draw
@@ -33,7 +33,7 @@ RULE_LOOKS: dict[str, tuple[str, Dash]] = {
 }
 
 
-def figures(measured: Measurements) -> dict[str, Draw]:
+def figures(measured: Lab2Measurements) -> dict[str, Draw]:
     """The figures by name."""
     return {
         "exchange": partial(exchange_figure, measured),
@@ -49,7 +49,7 @@ def branch_label(branch: str, words: Callable[[str], str]) -> str:
     return words(f"branch.{branch.replace(':', '_')}")
 
 
-def exchange_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
+def exchange_figure(measured: Lab2Measurements, words: Words, font: str | None) -> Drawing:
     """Waiting and moving of every branch, one panel for each condition."""
 
     def bars(condition: str, branches: Sequence[str]) -> list[Bar]:
@@ -72,7 +72,7 @@ def exchange_figure(measured: Measurements, words: Words, font: str | None) -> D
     return draw_bars(panels, time_parts(words)[1:], font=font, columns=2)
 
 
-def pace_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
+def pace_figure(measured: Lab2Measurements, words: Words, font: str | None) -> Drawing:
     """Where a step's time goes on every worker, under every condition."""
     bars: list[Bar] = []
     for name in PACES:
@@ -83,7 +83,7 @@ def pace_figure(measured: Measurements, words: Words, font: str | None) -> Drawi
     return draw_bars([BarPanel("", words("figure.step_ms"), bars[:-1])], time_parts(words), font=font)
 
 
-def loss_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
+def loss_figure(measured: Lab2Measurements, words: Words, font: str | None) -> Drawing:
     """Sum and mean, of SGD and of Adam."""
     shown = {"sgd": ("sum", "mean", "scaled", "stages"), "adam": ("sum", "mean")}
     panels = [
@@ -97,7 +97,7 @@ def loss_figure(measured: Measurements, words: Words, font: str | None) -> Drawi
     return draw(panels, font=font)
 
 
-def stages_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
+def stages_figure(measured: Lab2Measurements, words: Words, font: str | None) -> Drawing:
     """The time of each step's exchange in a run whose exchange changes half-way."""
     exchange = measured.link_stage_steps
     middle = stage_start(len(exchange))
@@ -114,7 +114,7 @@ def stages_figure(measured: Measurements, words: Words, font: str | None) -> Dra
     return draw([panel], font=font, width_in=6.4, height_in=3.2)
 
 
-def fault_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
+def fault_figure(measured: Lab2Measurements, words: Words, font: str | None) -> Drawing:
     """The loss under every rule, a panel for each kind of faulty worker; a cross on the edge marks a stopped run."""
     panels: list[Panel] = []
     for fault in FAULTS:

@@ -6,14 +6,14 @@ from statistics import median
 from shoal.labs.lab2 import claims
 from shoal.labs.lab2.averaging import CALLS
 from shoal.labs.lab2.branches import MESSAGES
-from shoal.labs.lab2.measure import Faulty, Measurements, as_labelled, stage_times
+from shoal.labs.lab2.measure import Faulty, Lab2Measurements, as_labelled, stage_times
 from shoal.labs.lab2.plan import FAULTS, RULES, SLOWDOWN, TURNS
 from shoal.labs.page.analysis import Findings
 from shoal.report.findings import Finding, Measured, accuracy_over, of_samples
 from shoal.report.paired import Paired, by_rounds, by_seeds
 
 
-def find(measured: Measurements) -> Findings:
+def find(measured: Lab2Measurements) -> Findings:
     """Every finding, by section of the analysis."""
     return {
         "collectives": _collectives(measured),
@@ -32,7 +32,7 @@ def find(measured: Measurements) -> Findings:
     }
 
 
-def _collectives(measured: Measurements) -> list[Finding]:
+def _collectives(measured: Lab2Measurements) -> list[Finding]:
     even = measured.contests["even"]
     exchange, name = even.exchange_ms, "all_reduce"
     recorded = measured.recorded
@@ -53,7 +53,7 @@ def _collectives(measured: Measurements) -> list[Finding]:
     ]
 
 
-def _aggregation(measured: Measurements) -> list[Finding]:
+def _aggregation(measured: Lab2Measurements) -> list[Finding]:
     apart, learnt, size = measured.differences, measured.learnt, measured.plan.size
     return [
         claims.sum_is_scaled_mean(apart["sum"], measured.plan.workers),
@@ -78,7 +78,7 @@ def _aggregation(measured: Measurements) -> list[Finding]:
     ]
 
 
-def _bottlenecks(measured: Measurements) -> list[Finding]:
+def _bottlenecks(measured: Lab2Measurements) -> list[Finding]:
     apart = measured.differences
     compute, link = measured.contests["compute"].wait_ms, measured.contests["link"].move_ms
     turns = measured.turns
@@ -105,7 +105,7 @@ def shortest_and_half_of_longest(times: Sequence[Sequence[float]]) -> Paired:
     return by_rounds(ordered[0], [each / 2 for each in ordered[-1]])
 
 
-def _uneven(measured: Measurements) -> list[Finding]:
+def _uneven(measured: Lab2Measurements) -> list[Finding]:
     apart = measured.differences
     return [
         claims.exact_on_uneven(apart["uneven-exact"], apart["uneven-weighted_mean"]),
@@ -116,7 +116,7 @@ def _uneven(measured: Measurements) -> list[Finding]:
     ]
 
 
-def _faults(measured: Measurements) -> list[Finding]:
+def _faults(measured: Lab2Measurements) -> list[Finding]:
     faulty = measured.faulty
     count = measured.test_samples
     clean = {rule: accuracy_over(faulty["none", rule].accuracies, count) for rule in RULES}

@@ -9,7 +9,7 @@ from shoal.labs.lab2 import document
 from shoal.labs.lab2.figures import figures
 from shoal.labs.lab2.findings import find
 from shoal.labs.lab2.measure import measure
-from shoal.labs.lab2.plan import Plan, plan_for
+from shoal.labs.lab2.plan import Lab2Plan, plan_for
 from shoal.labs.lab2.tables import tables
 from shoal.labs.settings import WorkersSettings
 
@@ -25,7 +25,7 @@ LAB = LabSpec(
     plan=lambda settings: plan_for(settings.workers, settings.quick, settings.seed),
     subject=lambda plan: {"workers": plan.workers},
     check=lambda plan: data.load(plan.data),
-    runs=Plan.runs,
+    runs=Lab2Plan.runs,
     measure=measure,
     findings=find,
     figures=figures,

@@ -11,7 +11,7 @@ from shoal.data.load import load
 from shoal.events.file import read_events
 from shoal.events.folder import RunFolder
 from shoal.labs.lab2.branches import ALL, MESSAGES, calls_of
-from shoal.labs.lab2.plan import CONDITIONS, CONTESTS, FAULTS, RULES, UNEVEN_WAYS, Plan
+from shoal.labs.lab2.plan import CONDITIONS, CONTESTS, FAULTS, RULES, UNEVEN_WAYS, Lab2Plan
 from shoal.labs.lab2.rounds import Contest, Turn, contest_of, timed_in_turns
 from shoal.labs.lab2.sums import SumError, sum_errors
 from shoal.labs.rotation import Rotation
@@ -96,10 +96,10 @@ class Faulty:
 
 
 @dataclass(frozen=True)
-class Measurements:
+class Lab2Measurements:
     """Everything measured."""
 
-    plan: Plan
+    plan: Lab2Plan
     parameters: int
     tensors: int
     test_samples: int
@@ -122,11 +122,11 @@ class Measurements:
     """By fault and rule."""
 
 
-def measure(plan: Plan, runs: Runs) -> Measurements:
+def measure(plan: Lab2Plan, runs: Runs) -> Lab2Measurements:
     """Read every run folder."""
     steps = {name: read_steps(runs.path(f"rotate-{name}"), plan.workers) for name in CONDITIONS}
     numels = _numels(runs.path("rotate-even"))
-    return Measurements(
+    return Lab2Measurements(
         plan=plan,
         parameters=sum(numels),
         tensors=len(numels),
@@ -212,7 +212,7 @@ def _pace(run: Path, workers: int) -> Pace:
     )
 
 
-def weight_differences(plan: Plan, runs: Runs) -> dict[str, float]:
+def weight_differences(plan: Lab2Plan, runs: Runs) -> dict[str, float]:
     """max|a − b| / max|b| over all weights, of two runs that are said to be equal, or not to be."""
     pairs = {
         "exact": ("equal-exact", "equal-single"),
@@ -225,21 +225,21 @@ def weight_differences(plan: Plan, runs: Runs) -> dict[str, float]:
     return {name: runs.weight_difference(a, b) for name, (a, b) in pairs.items()}
 
 
-def _balanced_difference(plan: Plan, runs: Runs) -> float:
+def _balanced_difference(plan: Lab2Plan, runs: Runs) -> float:
     """The largest relative difference of the losses of the first steps, with balancing and without."""
     balanced, slow = (_curve(runs.path(name)) for name in ("pace-compute-balanced", "pace-compute"))
     first = slice(plan.size.equal_steps)
     return float(max(abs(balanced.loss[first] - slow.loss[first]) / abs(slow.loss[first])))
 
 
-def _learnt(plan: Plan, runs: Runs, name: str) -> Learnt:
+def _learnt(plan: Lab2Plan, runs: Runs, name: str) -> Learnt:
     found = [read_run(runs.path(f"learn-{name}-seed{seed}")) for seed in plan.learn_seeds(name)]
     return Learnt(
         tuple(run.curve for run in found), tuple(float(run.result["test_accuracy"]) for run in found)
     )
 
 
-def _faulty(plan: Plan, runs: Runs, fault: str, rule: str) -> Faulty:
+def _faulty(plan: Lab2Plan, runs: Runs, fault: str, rule: str) -> Faulty:
     names = [f"fault-{fault}-{rule}-seed{seed}" for seed in plan.fault_seeds(fault, rule)]
     stopped = runs.stopped.get(names[0], "")
     accuracies = [] if stopped else [float(read_run(runs.path(n)).result["test_accuracy"]) for n in names]

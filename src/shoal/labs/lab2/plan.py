@@ -78,7 +78,7 @@ FAULT_WORKERS = 5
 
 
 @dataclass(frozen=True)
-class Size:
+class Lab2Size:
     """How much is trained."""
 
     rounds: Mapping[str, int]
@@ -102,16 +102,16 @@ class Size:
     """How many times as many rounds there may be, if they scatter too much to decide."""
 
 
-FULL = Size({"even": 4, "compute": 3, "batch": 3, "link": 3}, 4, 31, 42, 60, 20, 100, 100, 10, 10, 2)
-QUICK = Size({"even": 2, "compute": 1, "batch": 1, "link": 1}, 3, 23, 32, 24, 10, 60, 50, 10, 10, 2)
+FULL = Lab2Size({"even": 4, "compute": 3, "batch": 3, "link": 3}, 4, 31, 42, 60, 20, 100, 100, 10, 10, 2)
+QUICK = Lab2Size({"even": 2, "compute": 1, "batch": 1, "link": 1}, 3, 23, 32, 24, 10, 60, 50, 10, 10, 2)
 
 
 @dataclass(frozen=True)
-class Plan:
+class Lab2Plan:
     """The whole experiment."""
 
     workers: int
-    size: Size
+    size: Lab2Size
     first_seed: int = 0
     quick: bool = False
     data: DataConfig = field(default_factory=DigitsConfig)
@@ -291,9 +291,9 @@ def link_stages() -> StagesConfig:
     return StagesConfig(plan=(f"0={exchange_of('gather_broadcast')}", "0.5=by:ring"))
 
 
-def plan_for(workers: int, quick: bool, first_seed: int) -> Plan:
+def plan_for(workers: int, quick: bool, first_seed: int) -> Lab2Plan:
     """The plan of a run."""
-    return Plan(workers, QUICK if quick else FULL, first_seed, quick)
+    return Lab2Plan(workers, QUICK if quick else FULL, first_seed, quick)
 
 
 def _with(config: RunConfig, **sections: Mapping[str, Any]) -> RunConfig:

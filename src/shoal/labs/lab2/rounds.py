@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
 
-from shoal.labs.lab2.plan import BATCH_SIZE, TURNS, Plan
+from shoal.labs.lab2.plan import BATCH_SIZE, TURNS, Lab2Plan
 from shoal.labs.rotation import Rotation
 from shoal.labs.runs import Runs
 from shoal.labs.steps import Step, read_steps
@@ -42,7 +42,7 @@ def read_contest(steps: Sequence[Step], rotation: Rotation) -> Contest:
     return Contest(*(by_round(part) for part in ("wait_ms", "move_ms", "exchange_ms")))
 
 
-def contest_of(plan: Plan, runs: Runs, condition: str) -> Contest:
+def contest_of(plan: Lab2Plan, runs: Runs, condition: str) -> Contest:
     """The branches that take turns under a condition; their run is made again if its rounds decide nothing."""
     name = f"contest-{condition}"
 
@@ -65,7 +65,7 @@ def joined(parts: Sequence[Contest]) -> Contest:
     return Contest(*(rounds(part) for part in ("wait_ms", "move_ms", "exchange_ms")))
 
 
-def timed_in_turns(plan: Plan, runs: Runs) -> dict[str, Turn]:
+def timed_in_turns(plan: Lab2Plan, runs: Runs) -> dict[str, Turn]:
     """Make the runs that take turns, and read them."""
     rounds = plan.size.contest_rounds
     label, most = runs.words("progress.timed"), plan.size.most * rounds

@@ -1,11 +1,11 @@
 """Every number of the report, as tables for other programs."""
 
 from shoal.labs.lab2.branches import calls_of
-from shoal.labs.lab2.measure import Measurements, as_labelled
+from shoal.labs.lab2.measure import Lab2Measurements, as_labelled
 from shoal.report.plain_tables import Records
 
 
-def tables(measured: Measurements) -> dict[str, Records]:
+def tables(measured: Lab2Measurements) -> dict[str, Records]:
     """The tables by name."""
     return {
         "exchange": [

@@ -6,7 +6,7 @@ from shoal.data.division import order, partition
 from shoal.labs.lab3 import own_loop, wrong_samplers
 from shoal.labs.lab3.claims import ROUNDING
 from shoal.labs.lab3.figures import curve_names, label_of
-from shoal.labs.lab3.measure import Divided, Learnt, Measurements
+from shoal.labs.lab3.measure import Divided, Lab3Measurements, Learnt
 from shoal.labs.lab3.own_loop import SELDOM, WRONG
 from shoal.labs.lab3.pace import Pace
 from shoal.labs.lab3.plan import (
@@ -59,7 +59,7 @@ def code(page: Page) -> list[Block]:
     return [Code(source(what), page(f"code.{name}")) for name, what in SHOWN.items()]
 
 
-def set_up(measured: Measurements, page: Page) -> list[Block]:
+def set_up(measured: Lab3Measurements, page: Page) -> list[Block]:
     """Data, model, runs."""
     plan, size = measured.plan, measured.plan.size
     rounds = tuple(
@@ -80,7 +80,7 @@ def set_up(measured: Measurements, page: Page) -> list[Block]:
     return [Bullets(sentences)]
 
 
-def results(measured: Measurements, page: Page) -> list[Block]:
+def results(measured: Lab3Measurements, page: Page) -> list[Block]:
     """All results, in the order of the questions."""
     return [
         *owners(measured, page),
@@ -92,7 +92,7 @@ def results(measured: Measurements, page: Page) -> list[Block]:
     ]
 
 
-def owners(measured: Measurements, page: Page) -> list[Block]:
+def owners(measured: Lab3Measurements, page: Page) -> list[Block]:
     """Which worker has which samples, and what is seen of the data set."""
     plan = measured.plan
     values: dict[str, Any] = {"workers": plan.most, "epochs": page.words.counted("epoch", plan.size.epochs)}
@@ -118,7 +118,7 @@ def _owner_row(name: str, divided: Divided, page: Page) -> list[str]:
     ]
 
 
-def training(measured: Measurements, page: Page) -> list[Block]:
+def training(measured: Lab3Measurements, page: Page) -> list[Block]:
     """Loss and accuracy of every division against one machine."""
     numbers = measured.plan.workers
 
@@ -143,7 +143,7 @@ def training(measured: Measurements, page: Page) -> list[Block]:
     ]
 
 
-def equality(measured: Measurements, page: Page) -> list[Block]:
+def equality(measured: Lab3Measurements, page: Page) -> list[Block]:
     """What is the same as one machine, weight by weight."""
     steps, most = measured.plan.size.equal_steps, measured.plan.most
     rows = [
@@ -161,7 +161,7 @@ def equality(measured: Measurements, page: Page) -> list[Block]:
     ]
 
 
-def speed(measured: Measurements, page: Page) -> list[Block]:
+def speed(measured: Lab3Measurements, page: Page) -> list[Block]:
     """How fast, how many times as fast, and where the time goes."""
     header = page.header("speed", "division", "speed", "all_cores", "one_core", "own", "wait", "move")
     # On a busy machine this happens, and a speed-up of eight on two cores needs an explanation.
@@ -178,7 +178,7 @@ def speed(measured: Measurements, page: Page) -> list[Block]:
     ]
 
 
-def _pace_rows(measured: Measurements, workers: int, page: Page) -> list[list[str]]:
+def _pace_rows(measured: Lab3Measurements, workers: int, page: Page) -> list[list[str]]:
     timed = {name: measured.divided[name, workers].pace for name in DIVISIONS}
     by_speed = timed.pop("speed")
     paces = {
@@ -201,7 +201,7 @@ def _pace_rows(measured: Measurements, workers: int, page: Page) -> list[list[st
     ]
 
 
-def unlike(measured: Measurements, page: Page) -> list[Block]:
+def unlike(measured: Lab3Measurements, page: Page) -> list[Block]:
     """Different data for different workers: synchronised in every step, and once an epoch."""
     most = measured.plan.most
     every_step = {name: measured.divided[name, most].learnt for name in ("random", "label")}
@@ -218,7 +218,7 @@ def unlike(measured: Measurements, page: Page) -> list[Block]:
     ]
 
 
-def wrong(measured: Measurements, page: Page) -> list[Block]:
+def wrong(measured: Lab3Measurements, page: Page) -> list[Block]:
     """The two common errors: what they see, what they do, and what would have shown them."""
     rows = [
         [
@@ -252,7 +252,7 @@ def wrong(measured: Measurements, page: Page) -> list[Block]:
     ]
 
 
-def result_table(measured: Measurements, page: Page) -> Table:
+def result_table(measured: Lab3Measurements, page: Page) -> Table:
     """One machine, then every division with every number of workers: for the terminal."""
     rows = [[page("way.single"), "1", *_result_cells(measured.single.test_accuracy, 1.0, measured.one_core)]]
     for workers in measured.plan.workers:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.labs.lab3.measure import Learnt, Measurements
+from shoal.labs.lab3.measure import Lab3Measurements, Learnt
 from shoal.labs.lab3.pace import Pace
 from shoal.labs.lab3.plan import ALIKE, ALL_CORES, DIVISIONS, ONE_CORE, SLOW_RANDOM, UNLIKE
 from shoal.labs.page.bars import GAP, Bar, BarPanel, draw_bars, time_parts
@@ -35,7 +35,7 @@ SHOWN_OWNERS = tuple(name for name in DIVISIONS if name != "global")
 """Under `global` no worker owns samples."""
 
 
-def figures(measured: Measurements) -> dict[str, Draw]:
+def figures(measured: Lab3Measurements) -> dict[str, Draw]:
     """The figures by name."""
     curves: dict[str, Draw] = {
         name: partial(curves_figure, measured, workers)
@@ -54,7 +54,7 @@ def label_of(name: str, words: Callable[[str], str]) -> str:
     return words(f"division.{name}" if name in DIVISIONS else f"way.{name}")
 
 
-def owners_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
+def owners_figure(measured: Lab3Measurements, words: Words, font: str | None) -> Drawing:
     """How many samples of each label each worker has: a panel for each division, with the first seed."""
     most = measured.plan.most
     surveys = [measured.divided[name, most].seen[0].first for name in SHOWN_OWNERS]
@@ -80,7 +80,7 @@ def owners_figure(measured: Measurements, words: Words, font: str | None) -> Dra
     return painted(paint, height, MOST_COLUMNS, font=font)
 
 
-def curves_figure(measured: Measurements, workers: int, words: Words, font: str | None) -> Drawing:
+def curves_figure(measured: Lab3Measurements, workers: int, words: Words, font: str | None) -> Drawing:
     """Loss and accuracy by epoch: divisions that give all workers the same kind of data, and those that do not."""
     columns = {"alike": ALIKE, "unlike": ("random", *UNLIKE)}
     rows = [
@@ -101,7 +101,7 @@ def curves_figure(measured: Measurements, workers: int, words: Words, font: str 
     return draw_grid(rows, font=font)
 
 
-def samplers_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
+def samplers_figure(measured: Lab3Measurements, words: Words, font: str | None) -> Drawing:
     """The right sampler and the wrong ones: samples seen so far, training loss, accuracy."""
     ways = ("right", "range", "rank-seed")
 
@@ -137,7 +137,7 @@ def _panel(title: str, part: str, lines: Sequence[Line], words: Words) -> Panel:
     )
 
 
-def speed_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
+def speed_figure(measured: Lab3Measurements, words: Words, font: str | None) -> Drawing:
     """Where the time of a step goes, one panel for each number of workers."""
 
     def bar(label: str, pace: Pace) -> Bar:

@@ -2,7 +2,7 @@
 
 from shoal.data.division.coverage import expected_coverage_of_sampling
 from shoal.labs.lab3 import claims
-from shoal.labs.lab3.measure import Measurements
+from shoal.labs.lab3.measure import Lab3Measurements
 from shoal.labs.lab3.own_loop import WRONG
 from shoal.labs.lab3.plan import ALL_CORES, BATCH_SIZE, DECIDING, ONE_CORE, PARTITIONS, SLOW_RANDOM
 from shoal.labs.page.analysis import Findings
@@ -10,7 +10,7 @@ from shoal.report.findings import Finding
 from shoal.report.paired import by_rounds, by_seeds
 
 
-def find(measured: Measurements) -> Findings:
+def find(measured: Lab3Measurements) -> Findings:
     """Every finding, by section of the analysis."""
     plan, own = measured.plan, measured.own
     most, fitting, steps = plan.most, plan.fitting, plan.size.equal_steps
@@ -40,7 +40,7 @@ def find(measured: Measurements) -> Findings:
     }
 
 
-def _coverage(measured: Measurements) -> list[Finding]:
+def _coverage(measured: Lab3Measurements) -> list[Finding]:
     plan, own = measured.plan, measured.own
     num_samples = measured.num_samples["train"]
     divided = {name: [measured.divided[name, w] for w in plan.workers] for name in (*PARTITIONS, "sampling")}
@@ -58,7 +58,7 @@ def _coverage(measured: Measurements) -> list[Finding]:
     ]
 
 
-def _wrong(measured: Measurements) -> list[Finding]:
+def _wrong(measured: Lab3Measurements) -> list[Finding]:
     most = measured.plan.most
     right, ranged, rank_seed = (measured.own[way, most].learnt for way in ("right", "range", "rank-seed"))
     return [
@@ -69,7 +69,7 @@ def _wrong(measured: Measurements) -> list[Finding]:
     ]
 
 
-def _speed(measured: Measurements) -> list[Finding]:
+def _speed(measured: Lab3Measurements) -> list[Finding]:
     plan, fitting = measured.plan, measured.plan.fitting
     paces = measured.paces[fitting]
     one, several = paces[ONE_CORE], paces["global"]
@@ -104,7 +104,7 @@ def _speed(measured: Measurements) -> list[Finding]:
     return findings
 
 
-def _against_one(measured: Measurements, workers: int) -> list[float]:
+def _against_one(measured: Lab3Measurements, workers: int) -> list[float]:
     """The time of several workers as a multiple of one process's, round by round."""
     paces = measured.paces[workers]
     rounds = zip(paces["global"].rounds_ms, paces[ONE_CORE].rounds_ms, strict=True)

@@ -8,7 +8,7 @@ from shoal.labs.lab3 import document
 from shoal.labs.lab3.figures import figures
 from shoal.labs.lab3.findings import find
 from shoal.labs.lab3.measure import measure
-from shoal.labs.lab3.plan import Plan, plan_for
+from shoal.labs.lab3.plan import Lab3Plan, plan_for
 from shoal.labs.lab3.seen import check_divisions
 from shoal.labs.lab3.tables import tables
 from shoal.labs.settings import LabSettings
@@ -33,7 +33,7 @@ LAB = LabSpec(
     plan=lambda settings: plan_for(settings.workers, settings.quick, settings.seed),
     subject=lambda plan: {"workers": plan.workers},
     check=check_divisions,
-    runs=Plan.runs,
+    runs=Lab3Plan.runs,
     measure=measure,
     findings=find,
     figures=figures,

@@ -10,7 +10,7 @@ from shoal.data.load import load
 from shoal.labs.lab3.order import differences_from_same_order
 from shoal.labs.lab3.own_loop import WRONG, OwnResult, train_ways
 from shoal.labs.lab3.pace import Pace, Paces, timed_in_turns
-from shoal.labs.lab3.plan import ALL_CORES, DIVISIONS, ONE_CORE, Plan, run_name
+from shoal.labs.lab3.plan import ALL_CORES, DIVISIONS, ONE_CORE, Lab3Plan, run_name
 from shoal.labs.lab3.seen import Seen, refusals, seen_in
 from shoal.labs.lab3.wrong_samplers import coverage_of_one_workers_range, coverage_of_seed_per_rank
 from shoal.labs.numbers import sample_counts
@@ -82,10 +82,10 @@ class Own:
 
 
 @dataclass(frozen=True)
-class Measurements:
+class Lab3Measurements:
     """Everything measured."""
 
-    plan: Plan
+    plan: Lab3Plan
     num_samples: Mapping[str, int]
     """Sizes of the training, validation and test part."""
     parameters: int
@@ -114,12 +114,12 @@ class Measurements:
         return self.paces[self.plan.fitting][ALL_CORES]
 
 
-def measure(plan: Plan, runs: Runs) -> Measurements:
+def measure(plan: Lab3Plan, runs: Runs) -> Lab3Measurements:
     """Compare the samplers in the lab's own loop, then read every run folder."""
     own, data = train_ways(plan, runs), load(plan.data)
     model = models.build(plan.model, data.input_shape, data.outputs, plan.first_seed)
     paces = {workers: timed_in_turns(plan, runs, workers) for workers in plan.workers}
-    return Measurements(
+    return Lab3Measurements(
         plan=plan,
         num_samples=sample_counts(data),
         parameters=sum(param.numel() for param in model.parameters()),

@@ -14,13 +14,13 @@ from shoal.config.sections.model import MlpConfig
 from shoal.data.dataset import DataSet
 from shoal.data.division import Division, Global, build_division
 from shoal.data.load import load
-from shoal.labs.lab3.plan import BATCH_SIZE, DIVISIONS, EQUAL_RATE, Plan, partition_of
+from shoal.labs.lab3.plan import BATCH_SIZE, DIVISIONS, EQUAL_RATE, Lab3Plan, partition_of
 from shoal.launch import threads
 from shoal.strategies.ddp.distributed_data_parallel import DistributedDataParallel
 from shoal.training.build import torch_settings
 
 
-def differences_from_same_order(plan: Plan) -> dict[str, float]:
+def differences_from_same_order(plan: Lab3Plan) -> dict[str, float]:
     """Of every division: the largest relative difference of the weights from one machine that takes the same samples.
 
     A small network, because the claim holds for any; with the largest number of workers of the plan. It trains on the

@@ -25,7 +25,7 @@ from shoal.data.division.coverage import survey
 from shoal.data.division.samplers import DistributedSampler, PartitionSampler
 from shoal.data.load import load
 from shoal.events.folder import write_whole
-from shoal.labs.lab3.plan import BATCH_SIZE, RATE, Plan, run_name
+from shoal.labs.lab3.plan import BATCH_SIZE, RATE, Lab3Plan, run_name
 from shoal.labs.lab3.wrong_samplers import OneWorkersRange, SeedPerRank
 from shoal.labs.runs import Runs
 from shoal.launch import threads
@@ -95,7 +95,7 @@ OwnRuns = dict[tuple[str, int], list[OwnResult]]
 """The results of every seed, by way and number of workers."""
 
 
-def train_ways(plan: Plan, runs: Runs) -> OwnRuns:
+def train_ways(plan: Lab3Plan, runs: Runs) -> OwnRuns:
     """Every way with every number of workers; those that agree once an epoch with the largest number alone."""
     made: OwnRuns = {
         (way, workers): []

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from shoal.compare.comparison import ComparedRun, compare
-from shoal.labs.lab3.plan import ALL_CORES, BATCH_SIZE, ONE_CORE, Plan, timed_name
+from shoal.labs.lab3.plan import ALL_CORES, BATCH_SIZE, ONE_CORE, Lab3Plan, timed_name
 from shoal.labs.runs import Runs
 from shoal.labs.timing.turns import round_name, train_in_turns
 from shoal.report.findings import Measured, inside_run
@@ -50,7 +50,7 @@ Paces = Mapping[str, Pace]
 """By division, or by one of the other ways that are timed."""
 
 
-def timed_in_turns(plan: Plan, runs: Runs, workers: int) -> Paces:
+def timed_in_turns(plan: Lab3Plan, runs: Runs, workers: int) -> Paces:
     """Make the timed runs of one number of workers, and read them."""
     configs, rounds = plan.timed(workers), plan.rounds_of(workers)
     label, most = runs.words("progress.timed", workers=workers), plan.size.most * rounds

@@ -86,7 +86,7 @@ def partition_of(division: str, workers: int) -> PartitionConfig:
 
 
 @dataclass(frozen=True)
-class Size:
+class Lab3Size:
     """How much is trained."""
 
     epochs: int
@@ -104,19 +104,21 @@ class Size:
     """How many times as many rounds there may be, if they scatter too much to decide."""
 
 
-FULL = Size(epochs=6, seeds=10, few_seeds=3, rounds=41, few_rounds=31, timed_steps=16, equal_steps=20, most=2)
-QUICK = Size(
+FULL = Lab3Size(
+    epochs=6, seeds=10, few_seeds=3, rounds=41, few_rounds=31, timed_steps=16, equal_steps=20, most=2
+)
+QUICK = Lab3Size(
     epochs=6, seeds=10, few_seeds=1, rounds=31, few_rounds=23, timed_steps=12, equal_steps=10, most=2
 )
 DATA = DigitsConfig(samples=1800, validation=1 / 3)
 
 
 @dataclass(frozen=True)
-class Plan:
+class Lab3Plan:
     """The whole experiment."""
 
     workers: tuple[int, ...]
-    size: Size
+    size: Lab3Size
     first_seed: int = 0
     quick: bool = False
     data: DataConfig = field(default_factory=lambda: DATA)
@@ -275,7 +277,7 @@ def run_name(division: str, workers: int, seed: int) -> str:
     return f"{division}-{workers}w-seed{seed}"
 
 
-def plan_for(workers: str, quick: bool, first_seed: int) -> Plan:
+def plan_for(workers: str, quick: bool, first_seed: int) -> Lab3Plan:
     """The plan of a run; `workers` is a list such as 2,4."""
     try:
         numbers = {int(each) for each in workers.split(",")}
@@ -284,4 +286,4 @@ def plan_for(workers: str, quick: bool, first_seed: int) -> Plan:
             f"--workers of this lab: expected integers separated by commas, got '{workers}'",
             "Try --workers 2,4.",
         ) from None
-    return Plan(tuple(sorted(numbers)), QUICK if quick else FULL, first_seed, quick)
+    return Lab3Plan(tuple(sorted(numbers)), QUICK if quick else FULL, first_seed, quick)

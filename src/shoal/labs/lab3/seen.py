@@ -11,7 +11,7 @@ from shoal.data.division.coverage import Survey, survey
 from shoal.data.division.partition import divide
 from shoal.data.load import load
 from shoal.errors import ConfigError
-from shoal.labs.lab3.plan import BATCH_SIZE, DIVISIONS, Plan, partition_of
+from shoal.labs.lab3.plan import BATCH_SIZE, DIVISIONS, Lab3Plan, partition_of
 from shoal.labs.lab3.wrong_samplers import OneWorkersRange, SeedPerRank
 
 
@@ -42,7 +42,7 @@ class Seen:
         return max(self.first.per_worker) / sum(self.first.per_worker)
 
 
-def seen_in(plan: Plan, data: DataSet, division: str, workers: int, seed: int) -> Seen:
+def seen_in(plan: Lab3Plan, data: DataSet, division: str, workers: int, seed: int) -> Seen:
     """Count over the epochs of a run."""
     labels = data.train.labels
     rule = build_division(partition_of(division, workers), len(data.train), workers, seed, labels)
@@ -65,7 +65,7 @@ def lists_of(division: Division, epoch: int) -> list[Tensor]:
     ]
 
 
-def check_divisions(plan: Plan) -> None:
+def check_divisions(plan: Lab3Plan) -> None:
     """Raise the error of a division that cannot divide the plan's data set, before anything runs."""
     data = load(plan.data)
     for workers in plan.workers:

@@ -1,11 +1,11 @@
 """Every number of the report, as tables for other programs."""
 
-from shoal.labs.lab3.measure import Learnt, Measurements
+from shoal.labs.lab3.measure import Lab3Measurements, Learnt
 from shoal.labs.lab3.plan import SLOW_RANDOM
 from shoal.report.plain_tables import Records
 
 
-def tables(measured: Measurements) -> dict[str, Records]:
+def tables(measured: Lab3Measurements) -> dict[str, Records]:
     """The tables by name."""
     return {
         "results": _results(measured),
@@ -16,14 +16,14 @@ def tables(measured: Measurements) -> dict[str, Records]:
     }
 
 
-def _ways(measured: Measurements) -> list[tuple[str, int, Learnt]]:
+def _ways(measured: Lab3Measurements) -> list[tuple[str, int, Learnt]]:
     """Every way of training: name, number of workers, what was learnt."""
     ways: list[tuple[str, int, Learnt]] = [("single", 1, measured.single)]
     ways += [(name, workers, each.learnt) for (name, workers), each in measured.divided.items()]
     return ways + [(f"own-{way}", workers, each.learnt) for (way, workers), each in measured.own.items()]
 
 
-def _results(measured: Measurements) -> Records:
+def _results(measured: Lab3Measurements) -> Records:
     return [
         {
             "division": name,
@@ -37,7 +37,7 @@ def _results(measured: Measurements) -> Records:
     ]
 
 
-def _curves(measured: Measurements) -> Records:
+def _curves(measured: Lab3Measurements) -> Records:
     plan = measured.plan
     return [
         {
@@ -56,7 +56,7 @@ def _curves(measured: Measurements) -> Records:
     ]
 
 
-def _speed(measured: Measurements) -> Records:
+def _speed(measured: Lab3Measurements) -> Records:
     paces = [
         ("single, all cores", 1, measured.all_cores),
         ("single, one core", 1, measured.one_core),
@@ -84,7 +84,7 @@ def _speed(measured: Measurements) -> Records:
     ]
 
 
-def _coverage(measured: Measurements) -> Records:
+def _coverage(measured: Lab3Measurements) -> Records:
     seeds_of = measured.plan.seeds_of
     counted = [
         (name, workers, seed, seen.first.coverage, seen.first.overlap, seen.coverage[-1], seen.skew)
@@ -110,7 +110,7 @@ def _coverage(measured: Measurements) -> Records:
     ]
 
 
-def _differences(measured: Measurements) -> Records:
+def _differences(measured: Lab3Measurements) -> Records:
     differences = {f"global, {workers} workers": value for workers, value in measured.from_single.items()}
     differences |= {f"{name}, same samples": value for name, value in measured.from_same_order.items()}
     return [{"compared": compared, "relative difference": value} for compared, value in differences.items()]

@@ -4,7 +4,7 @@ from typing import Any
 
 from shoal.events.clocks import BUSY
 from shoal.labs.lab4.figures import label_of
-from shoal.labs.lab4.measure import Measurements, Way
+from shoal.labs.lab4.measure import Lab4Measurements, Way
 from shoal.labs.lab4.plan import BATCH_SIZE, MICROBATCHES, MOMENTUM, RATE, SCHEDULES, STAGES
 from shoal.labs.numbers import scientific
 from shoal.labs.page.page import Page, source
@@ -46,7 +46,7 @@ def code(page: Page) -> list[Block]:
     return [Code(source(what), page(f"code.{name}")) for name, what in SHOWN.items()]
 
 
-def set_up(measured: Measurements, page: Page) -> list[Block]:
+def set_up(measured: Lab4Measurements, page: Page) -> list[Block]:
     """Data, model, stages, runs."""
     plan, size = measured.plan, measured.plan.size
     sentences = [
@@ -85,7 +85,7 @@ def set_up(measured: Measurements, page: Page) -> list[Block]:
     ]
 
 
-def results(measured: Measurements, page: Page) -> list[Block]:
+def results(measured: Lab4Measurements, page: Page) -> list[Block]:
     """All results, in the order of the questions."""
     return [
         *comparison(measured, page),
@@ -96,7 +96,7 @@ def results(measured: Measurements, page: Page) -> list[Block]:
     ]
 
 
-def comparison(measured: Measurements, page: Page) -> list[Block]:
+def comparison(measured: Lab4Measurements, page: Page) -> list[Block]:
     """Every way side by side: accuracy, time, memory, bytes, equality."""
     columns = ("way", "accuracy", "step", "memory", "sent", "difference")
     rows = [_row(name, measured, page) for name in ("all-cores", *measured.plan.ways)]
@@ -107,7 +107,7 @@ def comparison(measured: Measurements, page: Page) -> list[Block]:
     ]
 
 
-def _row(name: str, measured: Measurements, page: Page) -> list[str]:
+def _row(name: str, measured: Lab4Measurements, page: Page) -> list[str]:
     way = measured.ways[name]
     return [
         label_of(name, page.words),
@@ -119,12 +119,12 @@ def _row(name: str, measured: Measurements, page: Page) -> list[str]:
     ]
 
 
-def _test_accuracy(name: str, measured: Measurements) -> Measured:
+def _test_accuracy(name: str, measured: Lab4Measurements) -> Measured:
     """In percent, with its uncertainty."""
     return of_samples(measured.learnt[name].test_accuracy, measured.num_samples["test"]).scaled(100)
 
 
-def times(measured: Measurements, page: Page) -> list[Block]:
+def times(measured: Lab4Measurements, page: Page) -> list[Block]:
     """What each worker does in a step."""
     rows = [
         [
@@ -140,7 +140,7 @@ def times(measured: Measurements, page: Page) -> list[Block]:
     return [*page.section("times"), page.figure("times"), page.table("times", header, rows)]
 
 
-def timelines(measured: Measurements, page: Page) -> list[Block]:
+def timelines(measured: Lab4Measurements, page: Page) -> list[Block]:
     """The schedules: what happened in a step, above what would have happened if messages took no time."""
     blocks = page.section("timelines", microbatches=MICROBATCHES)
     for name in SCHEDULES:
@@ -167,7 +167,7 @@ def timelines(measured: Measurements, page: Page) -> list[Block]:
     return [*blocks, page.table("timelines", page.header("timelines", *columns), rows)]
 
 
-def microbatches(measured: Measurements, page: Page) -> list[Block]:
+def microbatches(measured: Lab4Measurements, page: Page) -> list[Block]:
     """The bubble by number of micro-batches."""
     plan = measured.plan
     columns = ("microbatches", "step", "bubble", "ideal", "formula")
@@ -192,7 +192,7 @@ def microbatches(measured: Measurements, page: Page) -> list[Block]:
     ]
 
 
-def cuts(measured: Measurements, page: Page) -> list[Block]:
+def cuts(measured: Lab4Measurements, page: Page) -> list[Block]:
     """Two stages, divided at different layers."""
     rows: list[list[str]] = []
     for layer, name in measured.plan.cuts().items():
@@ -210,7 +210,7 @@ def cuts(measured: Measurements, page: Page) -> list[Block]:
     return [*page.section("cuts"), page.figure("cuts"), page.table("cuts", header, rows)]
 
 
-def result_table(measured: Measurements, page: Page) -> Table:
+def result_table(measured: Lab4Measurements, page: Page) -> Table:
     """One machine, then every division: for the terminal."""
     rows = [
         [

@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 
 from shoal.explain.timeline_svg import TimelineWords, draw_timeline
-from shoal.labs.lab4.measure import Measurements
+from shoal.labs.lab4.measure import Lab4Measurements
 from shoal.labs.lab4.plan import MICROBATCHES, SCHEDULES
 from shoal.labs.page.bars import GAP, Bar, BarPanel, Part, draw_bars, time_parts
 from shoal.labs.page.pictures import Draw, Svg
@@ -31,7 +31,7 @@ ALWAYS_SHOWN = ("single", "rpc", "1f1b", "tensor")
 """One of each kind; another way has curves of its own only if they differ from one machine's."""
 
 
-def figures(measured: Measurements) -> dict[str, Draw]:
+def figures(measured: Lab4Measurements) -> dict[str, Draw]:
     """The figures by name."""
     timelines: dict[str, Draw] = {}
     for name in SCHEDULES:
@@ -52,7 +52,7 @@ def label_of(name: str, words: Words) -> str:
     return words(f"way.{name}")
 
 
-def curves_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
+def curves_figure(measured: Lab4Measurements, words: Words, font: str | None) -> Drawing:
     """Training loss and validation accuracy by epoch, of one machine and of every division."""
 
     def values(name: str, part: str) -> Array:
@@ -89,7 +89,7 @@ def curves_figure(measured: Measurements, words: Words, font: str | None) -> Dra
     return draw_grid(rows, font=font)
 
 
-def times_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
+def times_figure(measured: Lab4Measurements, words: Words, font: str | None) -> Drawing:
     """What every worker does in a step, one bar for each worker of each way."""
     bars: list[Bar] = []
     for name in measured.plan.ways:
@@ -121,7 +121,7 @@ def timeline_figure(name: str, drawn: Timeline, kind: str, words: Words) -> str:
     return draw_timeline(drawn.rows, title, words=labels)
 
 
-def microbatches_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
+def microbatches_figure(measured: Lab4Measurements, words: Words, font: str | None) -> Drawing:
     """The bubble by number of micro-batches: measured, with the measured stage times, and by formula."""
     plan = measured.plan
     counted = plan.counted()
@@ -157,7 +157,7 @@ def microbatches_figure(measured: Measurements, words: Words, font: str | None) 
     return draw([panel], font=font)
 
 
-def cuts_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
+def cuts_figure(measured: Lab4Measurements, words: Words, font: str | None) -> Drawing:
     """A step with every cut: the computing time of the slowest stage, and the rest."""
 
     def bar(layer: str, name: str) -> Bar:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from shoal.compare.weight_difference import FIRST_STEP_BOUND
-from shoal.labs.lab4.measure import Measurements
+from shoal.labs.lab4.measure import Lab4Measurements
 from shoal.labs.lab4.plan import MICROBATCHES, SCHEDULES
 from shoal.labs.numbers import scientific, whether
 from shoal.labs.page.analysis import Findings
@@ -161,7 +161,7 @@ def does_not_pay(steps: Paired, name: str) -> Finding:
     return Finding("does_not_pay", numbers, first_higher(steps), steps.pairs)
 
 
-def find(measured: Measurements) -> Findings:
+def find(measured: Lab4Measurements) -> Findings:
     """All findings, by section of the analysis."""
     plan, ways, pipelined, compared = measured.plan, measured.ways, measured.pipelined, measured.compared
     counted = plan.counted()
@@ -201,7 +201,7 @@ def find(measured: Measurements) -> Findings:
     }
 
 
-def _cut(measured: Measurements) -> Finding:
+def _cut(measured: Lab4Measurements) -> Finding:
     cuts = measured.plan.cuts()
     slowest_ms = {layer: max(measured.pipelined[name].stage_ms) for layer, name in cuts.items()}
     balanced = min(slowest_ms, key=lambda layer: slowest_ms[layer])

@@ -8,7 +8,7 @@ from shoal.labs.lab4 import document
 from shoal.labs.lab4.figures import figures
 from shoal.labs.lab4.findings import find
 from shoal.labs.lab4.measure import measure
-from shoal.labs.lab4.plan import Plan, plan_for
+from shoal.labs.lab4.plan import Lab4Plan, plan_for
 from shoal.labs.lab4.tables import tables
 from shoal.labs.settings import WorkersSettings
 
@@ -27,7 +27,7 @@ LAB = LabSpec(
     plan=lambda settings: plan_for(settings.workers, settings.quick, settings.seed),
     subject=lambda plan: {"workers": plan.workers},
     check=lambda plan: load(plan.data),
-    runs=Plan.runs,
+    runs=Lab4Plan.runs,
     measure=measure,
     findings=find,
     figures=figures,

@@ -15,7 +15,7 @@ from shoal.events.file import read_events
 from shoal.events.folder import RunFolder
 from shoal.events.steps import StepRecord, steps_of
 from shoal.labs.lab4.actions import PipelineSteps, read_pipelined
-from shoal.labs.lab4.plan import BATCH_SIZE, MICROBATCHES, SCHEDULES, Plan
+from shoal.labs.lab4.plan import BATCH_SIZE, MICROBATCHES, SCHEDULES, Lab4Plan
 from shoal.labs.lab4.rounds import Rounds, timed_in_turns
 from shoal.labs.lab4.waiting import divided_by_sender
 from shoal.labs.numbers import sample_counts
@@ -75,10 +75,10 @@ class Learnt:
 
 
 @dataclass(frozen=True)
-class Measurements:
+class Lab4Measurements:
     """Everything measured."""
 
-    plan: Plan
+    plan: Lab4Plan
     num_samples: Mapping[str, int]
     parameters: int
     ways: Mapping[str, Way]
@@ -113,7 +113,7 @@ class Measurements:
         return max((way.not_scheduled or 0.0 for way in self.ways.values()), default=0.0)
 
 
-def measure(plan: Plan, runs: Runs) -> Measurements:
+def measure(plan: Lab4Plan, runs: Runs) -> Lab4Measurements:
     """Read every run folder."""
     names = list(plan.runs())
     reference = RunFolder(runs.path("single")).first_step
@@ -126,7 +126,7 @@ def measure(plan: Plan, runs: Runs) -> Measurements:
         **dict.fromkeys(plan.cuts().values(), ("1f1b", MICROBATCHES)),
     }
     rounds = timed_in_turns(plan, runs, schedules)
-    return Measurements(
+    return Lab4Measurements(
         plan=plan,
         num_samples=sample_counts(data),
         parameters=sum(param.numel() for param in model.parameters()),
@@ -146,7 +146,7 @@ def measure(plan: Plan, runs: Runs) -> Measurements:
     )
 
 
-def _rows(plan: Plan, name: str, schedule: tuple[str, int] | None) -> Sequence[Row]:
+def _rows(plan: Lab4Plan, name: str, schedule: tuple[str, int] | None) -> Sequence[Row]:
     """The rows of a pipeline's schedule; nothing for other runs."""
     return build(schedule[0], plan.stages_of(name), schedule[1]).rows if schedule else ()
 

@@ -40,7 +40,7 @@ MOST_WORKERS = max(STAGES)
 
 
 @dataclass(frozen=True)
-class Size:
+class Lab4Size:
     """How much is trained."""
 
     epochs: int
@@ -57,10 +57,10 @@ class Size:
     """How many times as many rounds there may be, if they scatter too much to decide."""
 
 
-FULL = Size(
+FULL = Lab4Size(
     epochs=5, timed_epochs=3, rounds=23, rpc_rounds=11, round_steps=12, microbatches=(1, 2, 4, 8), most=2
 )
-QUICK = Size(
+QUICK = Lab4Size(
     epochs=4, timed_epochs=1, rounds=19, rpc_rounds=7, round_steps=10, microbatches=(1, 2, 4, 8), most=2
 )
 FULL_DATA = DigitsConfig(samples=2400, validation=1 / 6)
@@ -68,11 +68,11 @@ QUICK_DATA = DigitsConfig(samples=1200, validation=1 / 6)
 
 
 @dataclass(frozen=True)
-class Plan:
+class Lab4Plan:
     """The whole experiment."""
 
     workers: int
-    size: Size
+    size: Lab4Size
     seed: int = 0
     quick: bool = False
     data: DataConfig = field(default_factory=lambda: FULL_DATA)
@@ -189,6 +189,6 @@ class Plan:
         return RunConfig(**{**settings, **division})
 
 
-def plan_for(workers: int, quick: bool, seed: int) -> Plan:
+def plan_for(workers: int, quick: bool, seed: int) -> Lab4Plan:
     """The plan of a run."""
-    return Plan(workers, QUICK if quick else FULL, seed, quick, QUICK_DATA if quick else FULL_DATA)
+    return Lab4Plan(workers, QUICK if quick else FULL, seed, quick, QUICK_DATA if quick else FULL_DATA)

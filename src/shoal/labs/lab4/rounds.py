@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from shoal.compare.comparison import compare
 from shoal.labs.lab4.actions import read_pipelined
-from shoal.labs.lab4.plan import BATCH_SIZE, Plan
+from shoal.labs.lab4.plan import BATCH_SIZE, Lab4Plan
 from shoal.labs.runs import Runs
 from shoal.labs.timing.turns import round_name, train_in_turns
 
@@ -20,7 +20,7 @@ class Rounds:
     """The fraction of all stages' time in which they do not compute; empty for a run without a pipeline."""
 
 
-def timed_in_turns(plan: Plan, runs: Runs, schedules: Mapping[str, tuple[str, int]]) -> dict[str, Rounds]:
+def timed_in_turns(plan: Lab4Plan, runs: Runs, schedules: Mapping[str, tuple[str, int]]) -> dict[str, Rounds]:
     """Make every contest of the plan, and read it. `schedules`: schedule and micro-batches of the pipelines."""
     found: dict[str, Rounds] = {}
     for contest, configs in plan.contests().items():

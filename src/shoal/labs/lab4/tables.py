@@ -1,12 +1,12 @@
 """Every number of the report, as tables for other programs."""
 
-from shoal.labs.lab4.measure import Measurements
+from shoal.labs.lab4.measure import Lab4Measurements
 from shoal.report.plain_tables import Records
 from shoal.strategies.pipeline.schedules import FORMULAS
 from shoal.strategies.pipeline.timing import UNIT_TIMES
 
 
-def tables(measured: Measurements) -> dict[str, Records]:
+def tables(measured: Lab4Measurements) -> dict[str, Records]:
     """The tables by name."""
     return {
         "results": _results(measured),
@@ -18,7 +18,7 @@ def tables(measured: Measurements) -> dict[str, Records]:
     }
 
 
-def _results(measured: Measurements) -> Records:
+def _results(measured: Lab4Measurements) -> Records:
     return [
         {
             "run": name,
@@ -35,7 +35,7 @@ def _results(measured: Measurements) -> Records:
     ]
 
 
-def _workers(measured: Measurements) -> Records:
+def _workers(measured: Lab4Measurements) -> Records:
     return [
         {
             "run": name,
@@ -52,7 +52,7 @@ def _workers(measured: Measurements) -> Records:
     ]
 
 
-def _curves(measured: Measurements) -> Records:
+def _curves(measured: Lab4Measurements) -> Records:
     return [
         {
             "run": name,
@@ -65,7 +65,7 @@ def _curves(measured: Measurements) -> Records:
     ]
 
 
-def _actions(measured: Measurements) -> Records:
+def _actions(measured: Lab4Measurements) -> Records:
     """The step of each pipeline that the timelines show, and the ideal one."""
     return [
         {
@@ -83,7 +83,7 @@ def _actions(measured: Measurements) -> Records:
     ]
 
 
-def _microbatches(measured: Measurements) -> Records:
+def _microbatches(measured: Lab4Measurements) -> Records:
     plan = measured.plan
     return [
         {
@@ -98,7 +98,7 @@ def _microbatches(measured: Measurements) -> Records:
     ]
 
 
-def _cuts(measured: Measurements) -> Records:
+def _cuts(measured: Lab4Measurements) -> Records:
     return [
         {
             "second stage begins at": layer,

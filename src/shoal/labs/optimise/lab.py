@@ -36,7 +36,7 @@ class OptimiseSettings(WorkersSettings):
 
 
 @dataclass(frozen=True)
-class Plan:
+class OptimisePlan:
     """The plan of each part."""
 
     workers: int
@@ -44,14 +44,14 @@ class Plan:
     parts: Mapping[str, Any]
 
 
-def plan_for(settings: OptimiseSettings) -> Plan:
+def plan_for(settings: OptimiseSettings) -> OptimisePlan:
     """The plan of a run."""
     given = settings.workers, settings.quick, settings.seed
     plans = {name: part.plan(*given) for name, part in PARTS.items()}
     chosen = {
         name: with_choices(plan, settings) if PARTS[name].takes_data else plan for name, plan in plans.items()
     }
-    return Plan(settings.workers, settings.quick, chosen)
+    return OptimisePlan(settings.workers, settings.quick, chosen)
 
 
 def _merged(made: Iterable[Mapping[str, Value]]) -> dict[str, Value]:

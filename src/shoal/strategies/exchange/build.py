@@ -6,11 +6,12 @@ from typing import Any
 
 from torch import Tensor
 
+from shoal.codecs.build import build_codec
 from shoal.comm.algorithms import ALGORITHMS
 from shoal.comm.group import Group, Work
 from shoal.config.sections.compression import CompressedConfig
 from shoal.config.sections.exchange import ByConfig, ExchangeConfig, RobustConfig, StagesConfig
-from shoal.config.sections.values import Custom
+from shoal.config.sections.values import Custom, is_own
 from shoal.strategies.buckets.bucket import Bucket
 from shoal.strategies.exchange.auto import Auto
 from shoal.strategies.exchange.compressed import Compressed
@@ -106,6 +107,8 @@ def _robust(config: RobustConfig, size: int, training: TrainingClock) -> Exchang
 
 def _compressed(config: CompressedConfig, size: int, training: TrainingClock) -> Exchange:
     del size
+    if is_own(config.codec):
+        build_codec(config.encodings()[0])  # a wrong path is an error here, before any worker starts
     return Auto(config, training) if config.codec == "auto" else Compressed(config, training)
 
 

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
+from shoal.config.custom import calling, check_options, load
+from shoal.config.sections.values import Custom, is_own
 from shoal.errors import ConfigError, unknown
 from shoal.strategies.pipeline.schedule import ALL, Action, ActionKind, Schedule
 from shoal.strategies.pipeline.timing import UNIT_TIMES, StageTimes, with_messages
@@ -138,19 +140,53 @@ SCHEDULES: dict[str, Callable[[int, int], Schedule]] = {
 """The schedule of (stages, micro-batches), by name."""
 
 
+def function_of(name: str) -> Callable[[int, int], Schedule]:
+    """The function of a name: one of the table, or the user's own `package.module:function`."""
+    if not is_own(name):
+        if name not in SCHEDULES:
+            raise ConfigError(unknown("schedule", name, SCHEDULES))
+        return SCHEDULES[name]
+    config = Custom(name=name)
+    with calling("pipeline.schedule", config):
+        function = load("pipeline.schedule", config)
+        check_options("pipeline.schedule", config, function, given=2)
+    return function
+
+
 def build(name: str, stages: int, microbatches: int) -> Schedule:
     """The schedule of a name.
 
     >>> build("gpipe", stages=2, microbatches=3).peak_live
     (3, 3)
     """
-    if name not in SCHEDULES:
-        raise ConfigError(unknown("schedule", name, SCHEDULES))
+    function = function_of(name)
     if stages < 1 or microbatches < 1:
         raise ConfigError(
             f"a pipeline needs at least 1 stage and 1 micro-batch, got {stages} and {microbatches}"
         )
-    return SCHEDULES[name](stages, microbatches)
+    made = function(stages, microbatches)
+    if is_own(name):
+        _check_own(name, made, stages, microbatches)
+    return made
+
+
+def _check_own(name: str, made: object, stages: int, microbatches: int) -> None:
+    """Refuse what is no schedule of this size; `validate` checks its actions, as those of all schedules."""
+    if not isinstance(made, Schedule):
+        raise ConfigError(
+            f"schedule {name} returned a value of type {type(made).__name__}, expected a Schedule",
+            "Return Schedule(name, microbatches, with_messages(rows), peak_live).",
+        )
+    if (made.num_stages, made.num_microbatches) != (stages, microbatches):
+        raise ConfigError(
+            f"schedule {name} has {made.num_stages} stages and {made.num_microbatches} micro-batches, "
+            f"expected {stages} and {microbatches}"
+        )
+    if made.updates_inside:
+        raise ConfigError(
+            f"schedule {name} updates the weights inside a step",
+            "Of the schedules that do, only async is supported: remove the actions U.",
+        )
 
 
 def with_weights_once(schedule: Schedule) -> Schedule:

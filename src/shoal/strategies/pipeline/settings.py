@@ -2,11 +2,11 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from shoal.config.feature import DIVIDED_MODEL, Row, refused
 from shoal.config.kinds import Checked
-from shoal.config.sections.values import Count
+from shoal.config.sections.values import AmongOrOwn, Count
 from shoal.errors import ConfigError
 
 
@@ -24,9 +24,9 @@ class PipelineConfig(Checked):
         ),
     }
 
-    schedule: Literal["sequential", "gpipe", "1f1b", "zero-bubble", "async"] = "1f1b"
+    schedule: Annotated[str, AmongOrOwn(("sequential", "gpipe", "1f1b", "zero-bubble", "async"))] = "1f1b"
     """The order of forwards and backwards; `shoal explain 1f1b` draws one. async updates after every micro-batch, which
-    is a batch of its own: with more than one, results differ from one machine's."""
+    is a batch of its own: with more than one, results differ from one machine's. Or package.module:function."""
     microbatches: Count = 4
     """Parts of each worker's share of a batch that follow each other through the stages."""
     cut: tuple[str, ...] = ()

@@ -34,7 +34,7 @@ from shoal.strategies.replicas.initial_state import sync_initial_state
 from shoal.strategies.replicas.sync import SyncParts
 from shoal.strategies.rpc import torch_rpc
 from shoal.strategies.rpc.settings import RpcConfig
-from shoal.strategies.rpc.stage import Stage, stage_here
+from shoal.strategies.rpc.stage import RpcStage, stage_here
 from shoal.strategies.strategy import Pause, Serving, Share, StepResult, Strategy, Sums
 
 CONNECT_S = 60.0
@@ -79,9 +79,9 @@ class Rpc(Strategy):
         stages = cut_for_rpc(whole.model, config.cut, group.size)
         sync_initial_state(group, whole.pieces())
         self._layers = dict(zip(ranks, stages, strict=True))
-        self._stage: Stage | None = None
+        self._stage: RpcStage | None = None
         if group.rank in ranks:
-            self._stage = Stage(whole.model, self._layers[group.rank], parts.update, whole.span, group)
+            self._stage = RpcStage(whole.model, self._layers[group.rank], parts.update, whole.span, group)
             torch_rpc.publish(self._stage)
         self._thread = BlockingThread("shoal calls other workers")
         self._where = "the connection over RPC"

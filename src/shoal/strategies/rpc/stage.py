@@ -25,7 +25,7 @@ from shoal.strategies.update import Update
 
 
 @final
-class Stage:
+class RpcStage:
     """Some layers, their parameters under the names of the whole model, and their part of the optimizer."""
 
     sharded_over: Sequence[Group] = ()
@@ -172,7 +172,7 @@ class Stage:
         self._update.load(saved)
 
 
-def stage_here(params: Sequence[Tensor]) -> Stage:
+def stage_here(params: Sequence[Tensor]) -> RpcStage:
     """The optimizer of the stage on this worker, for the distributed optimizer: its `step` updates the parameters."""
     del params  # those of the stage, which knows them by name
     return torch_rpc.published()

@@ -20,6 +20,8 @@ So with bound s a worker that begins step c reads weights with all updates of al
 synchronous parallel: Ho et al. 2013). The weights and the ledger are one state: a server that restores both from one
 moment, and forgets everything after it, still applies each push once, because workers repeat pushes that were not
 acknowledged.
+
+Where workers update the weights themselves, they write each update to a `Journal`, from which the server records it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,6 +30,9 @@ from typing import Any, NamedTuple, final
 from shoal.errors import GroupError
 from shoal.strategies.server.turns import Turns, Words, new_words
 from shoal.strategies.strategy import EndOfTurns, Turn
+
+CAPACITY = 8192
+"""Updates that the server may be behind: some seconds of the fastest workers."""
 
 
 class Push(NamedTuple):
@@ -284,3 +289,53 @@ class Ledger:
             clocks = [self.version] * workers
         for rank in range(workers):
             self._last[rank], self._clocks[rank] = saved[2 + rank], clocks[rank]
+
+
+@final
+class Journal:
+    """A ring of updates that workers have made and the server has not recorded yet, in words that are zero at first.
+
+    Methods that change it are for the rank that holds the mutex.
+    """
+
+    _WIDTH = len(Push._fields) + 3
+    _WRITTEN, _RECORDED, _PAUSES_OVER, _COUNTERS = range(4)
+
+    def __init__(self, words: Words, workers: int) -> None:
+        self._words, self._workers = words, workers
+
+    @classmethod
+    def num_words(cls) -> int:
+        """The words that it needs."""
+        return cls._COUNTERS + CAPACITY * cls._WIDTH
+
+    def has_room(self) -> bool:
+        """Whether every worker can write one more update; if not, workers wait until the server has read some."""
+        return self._words[self._WRITTEN] - self._words[self._RECORDED] <= CAPACITY - self._workers
+
+    def write(self, update: VersionedUpdate, is_skipped: bool) -> None:
+        """Write an update of one push."""
+        words, (push,) = self._words, update.pushes
+        at = self._COUNTERS + words[self._WRITTEN] % CAPACITY * self._WIDTH
+        for value in (*push, update.version, update.share, int(is_skipped)):
+            words[at] = value
+            at += 1
+        words[self._WRITTEN] += 1
+
+    def read(self) -> list[tuple[VersionedUpdate, bool]]:
+        """The updates that the server has not recorded yet, and whether each was skipped; it records them now."""
+        words, found = self._words, list[tuple[VersionedUpdate, bool]]()
+        for index in range(words[self._RECORDED], words[self._WRITTEN]):
+            at = self._COUNTERS + index % CAPACITY * self._WIDTH
+            *push, version, share, is_skipped = words[at : at + self._WIDTH]
+            found.append((VersionedUpdate(version, (Push(*push),), share), bool(is_skipped)))
+        words[self._RECORDED] += len(found)
+        return found
+
+    def end_pause(self) -> None:
+        """The server has saved: the workers may go on."""
+        self._words[self._PAUSES_OVER] += 1
+
+    def is_over(self, pauses: int) -> bool:
+        """Whether this many pauses are over. Before, a worker must not change the memory that the server saves."""
+        return self._words[self._PAUSES_OVER] >= pauses

@@ -18,11 +18,10 @@ from shoal.strategies.library.divided_training import Trained
 from shoal.strategies.library.set_up import group_of
 from shoal.strategies.pieces.state import model_pieces
 from shoal.strategies.replicas.initial_state import sync_initial_state
-from shoal.strategies.server.messages import Kind, Request, ServerClient
-from shoal.strategies.server.server import answer_requests
+from shoal.strategies.server.messages import Request, RequestKind, ServerClient
 from shoal.strategies.server.settings import ServerConfig
 from shoal.strategies.server.shards import Shard
-from shoal.strategies.server.updates import Rules, Updates
+from shoal.strategies.server.updates import Rules, Updates, answer_requests
 from shoal.strategies.update import Update
 
 Returned = TypeVar("Returned")
@@ -119,7 +118,7 @@ class ParameterServer:
             return None
         returned = train()
         self.workers.barrier().wait()
-        self._client.ask(Request(Kind.READ))
+        self._client.ask(Request(RequestKind.READ))
         self.workers.barrier().wait()
         self._client.pause("done")
         return returned
@@ -141,7 +140,7 @@ class ParameterServer:
         for gradients in flat.flat_gradients:
             gradients.mul_(part)
             square += gradients.dot(gradients).item()
-        request = Request(Kind.PUSH, step=self._steps, lr=self.lr, part=part, square=square)
+        request = Request(RequestKind.PUSH, step=self._steps, lr=self.lr, part=part, square=square)
         self._client.ask(request, gradients=True)
         self._steps += 1
 

@@ -1,4 +1,4 @@
-"""The messages between workers and servers, and the worker's side of them; `server.answer_requests` is the other side.
+"""The messages between workers and servers, and the worker's side; `updates.answer_requests` is the other.
 
 A message is a header of fixed length and the tensors that it announces. A request goes to every server at once: the
 gradients of the server's slices follow the header of a push. The weights of these slices follow the header of every
@@ -20,7 +20,7 @@ from shoal.strategies.server.shards import FlatCopy
 from shoal.strategies.strategy import EndOfTurns, Turn
 
 
-class Kind(IntEnum):
+class RequestKind(IntEnum):
     """The kinds of requests."""
 
     PULL = 0
@@ -121,11 +121,6 @@ def decoded(kind: type[Header], header: Tensor) -> Header:
     return kind(*values)  # pyright: ignore[reportArgumentType]
 
 
-def encoded(header: Request | Reply) -> Tensor:
-    """A header as a tensor."""
-    return torch.tensor(header, dtype=torch.float64)
-
-
 def empty_header(kind: type[Request] | type[Reply]) -> Tensor:
     """Memory for a header."""
     return torch.empty(len(kind._fields), dtype=torch.float64)
@@ -137,8 +132,8 @@ def pause_servers(group: Group, servers: Sequence[int], text: str) -> None:
         return
     data = torch.tensor(list(text.encode()), dtype=torch.uint8)
     for server in servers:
-        for message in (encoded(Request(Kind.PAUSE, step=len(data))), data):
-            group.send(message, server).wait()
+        for work in send_all(group, server, Request(RequestKind.PAUSE, step=len(data)), (data,)):
+            work.wait()
 
 
 def text_of_pause(group: Group, rank: int, request: Request) -> str:
@@ -151,7 +146,7 @@ def text_of_pause(group: Group, rank: int, request: Request) -> str:
 def send_all(group: Group, to: int, header: Request | Reply, tensors: Sequence[Tensor]) -> list[Work]:
     """Start to send a header and its tensors; wait for the works before the tensors change."""
     return [
-        group.send(encoded(header), to),
+        group.send(torch.tensor(header, dtype=torch.float64), to),
         *(group.send(tensor, to) for tensor in tensors if tensor.numel()),
     ]
 
@@ -163,6 +158,8 @@ class ServerClient:
     def __init__(self, world: Group, servers: int, params: Mapping[str, Tensor]) -> None:
         self._world, self._num_servers = world, servers
         self.flat = FlatCopy(params, servers, world)
+        self.take_gradients = self.flat.take_gradients
+        """Push the gradients with the next request; the names of parameters without one, where it has −0."""
         self.gradients = self.flat.flat_gradients
         """The gradients of the next push. A caller may change them in place."""
         self.replies: list[Reply] = []
@@ -177,16 +174,12 @@ class ServerClient:
         """The ranks of the servers now: the last of the world."""
         return range(self._world.size - self._num_servers, self._world.size)
 
-    def take_gradients(self) -> list[str]:
-        """Push this worker's gradients with the next request; the names of parameters without one, where it has −0."""
-        return self.flat.take_gradients()
-
     def ask(self, request: Request, gradients: bool = False) -> Reply:
         """Send a request, with the flat gradients if asked to, and wait for all replies; the first server's.
 
         The parameters then are the weights that came with the replies.
         """
-        if request.kind in (Kind.PULL, Kind.PUSH):
+        if request.kind in (RequestKind.PULL, RequestKind.PUSH):
             self._sequence += 1
         world, flat, servers = self._world, self.flat, self.servers
         pushed: Sequence[Sequence[Tensor]] = [()] * len(servers)
@@ -213,7 +206,7 @@ class ServerClient:
             world.note_transfer(MAPPED, flat.num_bytes * (1 + (gradients and self.encoder is None)))
         self.replies = [decoded(Reply, header) for header in headers]
         self._versions = [reply.version for reply in self.replies]
-        if request.kind == Kind.HELLO:
+        if request.kind == RequestKind.HELLO:
             self._sequence = self.replies[0].sequence
         flat.set_weights()
         return self.replies[0]

@@ -13,21 +13,19 @@ The mode and the machine decide how gradients and weights travel::
 
 `shoal.ParameterServer` (`library.py`) always uses messages. Messages and mapped memory share one ledger (`ledger.py`).
 
-A step by messages: `worker.py` computes and pushes, `messages.py` sends, `answer_requests` here receives, `updates.py`
-decides with `ledger.py`, and updates the weights in `shards.py`.
+The `__init__` of this folder says which files a step passes through.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, final
 
 import torch
 from torch import Tensor
 
 from shoal.comm.alone import alone
-from shoal.comm.group import ANYONE, Group, Receipt, Work
+from shoal.comm.group import ANYONE, Group
 from shoal.data.dataset import Batch
-from shoal.errors import MemberError
 from shoal.strategies.exchange.compressed import Compressed
 from shoal.strategies.exchange.rules import Robust
 from shoal.strategies.pieces.piece import Piece
@@ -35,22 +33,13 @@ from shoal.strategies.replicas.initial_state import sync_initial_state
 from shoal.strategies.replicas.sync import SyncParts
 from shoal.strategies.server.hogwild import Hogwild
 from shoal.strategies.server.ledger import Ledger
-from shoal.strategies.server.mapped import MappedNumbers
-from shoal.strategies.server.mapped_memory import MappedShard
-from shoal.strategies.server.messages import (
-    Kind,
-    Reply,
-    Request,
-    decoded,
-    empty_header,
-    send_all,
-    text_of_pause,
-)
+from shoal.strategies.server.mapped import MappedNumbers, MappedShard
+from shoal.strategies.server.messages import Request, decoded, empty_header, text_of_pause
 from shoal.strategies.server.push_codec import PushFormat
 from shoal.strategies.server.settings import ServerConfig
 from shoal.strategies.server.shards import Shard
 from shoal.strategies.server.survivors import Survivors
-from shoal.strategies.server.updates import Record, Rules, Updates
+from shoal.strategies.server.updates import Record, Rules, Updates, answer_requests
 from shoal.strategies.server.worker import ServerWorker
 from shoal.strategies.strategy import Pause, Serving, Share, StepResult, Strategy, Sums
 
@@ -163,71 +152,6 @@ class ServerRank(ServingRank):
             )
         )
         return Pause(**said)
-
-
-def answer_requests(
-    world: Group,
-    updates: Updates,
-    stop_signal: Callable[[], int] = lambda: 0,
-    record: Record = lambda event: None,
-    survivors: Survivors | None = None,
-    push_format: PushFormat | None = None,
-) -> str:
-    """Answer requests in the order in which they arrive, until the workers pause; the text that they give.
-
-    With `survivors`, a worker that dies is left out, and the others are answered. Pushes are encoded if they have a
-    `push_format`.
-    """
-    shard, header = updates.shard, empty_header(Request)
-
-    def send(replies: Sequence[tuple[int, Reply]]) -> None:
-        works: list[Work] = []
-        for to, reply in replies:
-            rank = to if survivors is None else survivors.rank_now(to)
-            works += send_all(world, rank, reply, shard.payload(to))
-        for work in works:
-            work.wait()
-        if survivors is not None and any(reply.sends_to_meeting for _, reply in replies):
-            survivors.meet(len(updates.losses))
-
-    while True:
-        receipt = world.recv(header, ANYONE)
-        for lost in _deaths_before(receipt, survivors):
-            assert survivors is not None
-            replies = updates.lose(lost, record)
-            survivors.note(updates.losses)
-            send(replies)
-        rank, request = receipt.source, decoded(Request, header)
-        if request.kind == Kind.PAUSE:
-            return text_of_pause(world, rank, request)
-        number = rank if survivors is None else survivors.first_number(rank)
-        if request.kind == Kind.PUSH:
-            rows = updates.memory_for(number, request)
-            if push_format is None:
-                shard.receive(world, rank, rows)
-            else:
-                message = push_format.empty_message(request.training_step)
-                if message.numel():  # a server of a small model may hold nothing
-                    world.recv(message, rank).wait()
-                push_format.decode(message, number, request.training_step, rows)
-        send(updates.receive(number, request, stop_signal(), record))
-
-
-def _deaths_before(receipt: Receipt, survivors: Survivors | None) -> Iterator[int]:
-    """Wait for a message; the workers that die meanwhile and can be lost."""
-    lost: set[int] = set()
-    while True:
-        try:
-            receipt.wait()
-        except MemberError as error:
-            if survivors is None or error.reason != "died" or not survivors.can_lose(error.rank):
-                raise
-            if error.rank in lost:  # the group has given up, and would say the same for ever
-                raise
-            lost.add(error.rank)
-            yield error.rank
-        else:
-            return
 
 
 @final

@@ -19,7 +19,7 @@ from shoal.comm.traced import Traced
 from shoal.errors import ConfigError
 
 
-class Loss(NamedTuple):
+class LostWorker(NamedTuple):
     """A worker that is lost."""
 
     rank: int
@@ -47,8 +47,8 @@ class Survivors:
         self._world, self._peers = world, peers
         self._ranks = list(range(world.size))
         """The first number of each rank that is left."""
-        self._table = world.common(workers * len(Loss._fields), torch.int64).view(workers, -1)
-        self.losses: list[Loss] = []
+        self._table = world.common(workers * len(LostWorker._fields), torch.int64).view(workers, -1)
+        self.losses: list[LostWorker] = []
         """Those that have been left out."""
         if peers is None:
             world.tolerate_deaths(range(1, workers))
@@ -65,7 +65,7 @@ class Survivors:
         """The rank in the world of a member, by its first number."""
         return self._ranks.index(first_number)
 
-    def note(self, losses: Sequence[Loss]) -> None:
+    def note(self, losses: Sequence[LostWorker]) -> None:
         """Write all losses so far where the workers can read them. Only a server calls it, before it replies."""
         for row, loss in zip(self._table, losses, strict=False):
             row.copy_(torch.tensor(loss))
@@ -80,4 +80,4 @@ class Survivors:
         if isinstance(self._peers, Traced):  # the workers have the first ranks of the world
             self._peers.go_on_without(gone)
         self._ranks = [number for rank, number in enumerate(self._ranks) if rank not in gone]
-        self.losses += [Loss(*row) for row in rows]
+        self.losses += [LostWorker(*row) for row in rows]

@@ -1,19 +1,33 @@
-"""Handles the requests that a server receives: updates its shard, and makes replies. Knows no transport."""
+"""A server by messages: receives the workers' requests, updates its shard, and replies.
+
+`answer_requests` sends and receives; `Updates` decides with the ledger, and knows no transport.
+"""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor
 
+from shoal.comm.group import ANYONE, Group, Receipt, Work
+from shoal.errors import MemberError
 from shoal.strategies.exchange.rules import Robust
 from shoal.strategies.guard import ROW, Guard
 from shoal.strategies.server.ledger import Ledger, Push, VersionedUpdate, push_event
-from shoal.strategies.server.messages import Kind, Reply, Request
+from shoal.strategies.server.messages import (
+    Reply,
+    Request,
+    RequestKind,
+    decoded,
+    empty_header,
+    send_all,
+    text_of_pause,
+)
+from shoal.strategies.server.push_codec import PushFormat
 from shoal.strategies.server.settings import ServerConfig
 from shoal.strategies.server.shards import Shard
-from shoal.strategies.server.survivors import Loss
+from shoal.strategies.server.survivors import LostWorker, Survivors
 from shoal.strategies.strategy import EndOfTurns, Turn
 
 Record = Callable[[dict[str, Any]], None]
@@ -58,7 +72,7 @@ class Updates:
         self.ledger = rules.ledger()
         self._without_turn: set[int] = set()
         """Workers that have asked for a turn while none was free, and others were under way."""
-        self.losses: list[Loss] = []
+        self.losses: list[LostWorker] = []
         self._requests: dict[int, Request] = {}
         """The last request of each worker."""
         self._rows = [[0.0] * ROW for _ in range(rules.workers)]
@@ -81,14 +95,14 @@ class Updates:
         ledger = self.ledger
         if rank not in ledger.turns.living:
             return []
-        if request.kind == Kind.READ:
+        if request.kind == RequestKind.READ:
             return [(rank, self._reply(rank, request))]
-        if request.kind == Kind.HELLO:
+        if request.kind == RequestKind.HELLO:
             sequence, step = ledger.resume(rank)
             return [(rank, self._reply(rank, request)._replace(sequence=sequence, step=step))]
         if rank not in self._requests or request.sequence >= self._requests[rank].sequence:
             self._requests[rank] = request
-        if request.kind == Kind.PUSH:
+        if request.kind == RequestKind.PUSH:
             push, dropped = Push(rank, request.sequence, request.version, request.step), ledger.dropped
             update = ledger.receive(push)
             if ledger.dropped > dropped:
@@ -105,7 +119,7 @@ class Updates:
         turn = self.ledger.lose(rank)
         self._without_turn.discard(rank)
         self._rows[rank] = [0.0] * ROW
-        loss = Loss(rank, self.ledger.version, -1 if turn is None else turn.step)
+        loss = LostWorker(rank, self.ledger.version, -1 if turn is None else turn.step)
         self.losses.append(loss)
         record({"event": "lost", **loss._asdict(), "time_ns": time.time_ns()})
         return self._replies([])
@@ -196,8 +210,73 @@ class Updates:
             return reply.with_turn(turn)
         # After a push, the worker has finished one step more than before it. If it is behind, it skips to `step` and
         # asks no more before it is there: it must learn now that it stops.
-        finished = max(request.step + (request.kind == Kind.PUSH), step)
+        finished = max(request.step + (request.kind == RequestKind.PUSH), step)
         return reply._replace(stop_signal=0 if request.end else ledger.stop_signal_after(finished))
+
+
+def answer_requests(
+    world: Group,
+    updates: Updates,
+    stop_signal: Callable[[], int] = lambda: 0,
+    record: Record = lambda event: None,
+    survivors: Survivors | None = None,
+    push_format: PushFormat | None = None,
+) -> str:
+    """Answer requests in the order in which they arrive, until the workers pause; the text that they give.
+
+    With `survivors`, a worker that dies is left out, and the others are answered. Pushes are encoded if they have a
+    `push_format`.
+    """
+    shard, header = updates.shard, empty_header(Request)
+
+    def send(replies: Sequence[tuple[int, Reply]]) -> None:
+        works: list[Work] = []
+        for to, reply in replies:
+            rank = to if survivors is None else survivors.rank_now(to)
+            works += send_all(world, rank, reply, shard.payload(to))
+        for work in works:
+            work.wait()
+        if survivors is not None and any(reply.sends_to_meeting for _, reply in replies):
+            survivors.meet(len(updates.losses))
+
+    while True:
+        receipt = world.recv(header, ANYONE)
+        for lost in _deaths_before(receipt, survivors):
+            assert survivors is not None
+            replies = updates.lose(lost, record)
+            survivors.note(updates.losses)
+            send(replies)
+        rank, request = receipt.source, decoded(Request, header)
+        if request.kind == RequestKind.PAUSE:
+            return text_of_pause(world, rank, request)
+        number = rank if survivors is None else survivors.first_number(rank)
+        if request.kind == RequestKind.PUSH:
+            rows = updates.memory_for(number, request)
+            if push_format is None:
+                shard.receive(world, rank, rows)
+            else:
+                message = push_format.empty_message(request.training_step)
+                if message.numel():  # a server of a small model may hold nothing
+                    world.recv(message, rank).wait()
+                push_format.decode(message, number, request.training_step, rows)
+        send(updates.receive(number, request, stop_signal(), record))
+
+
+def _deaths_before(receipt: Receipt, survivors: Survivors | None) -> Iterator[int]:
+    """Wait for a message; the workers that die meanwhile and can be lost."""
+    lost: set[int] = set()
+    while True:
+        try:
+            receipt.wait()
+        except MemberError as error:
+            if survivors is None or error.reason != "died" or not survivors.can_lose(error.rank):
+                raise
+            if error.rank in lost:  # the group has given up, and would say the same for ever
+                raise
+            lost.add(error.rank)
+            yield error.rank
+        else:
+            return
 
 
 @torch.no_grad()

@@ -16,7 +16,7 @@ from shoal.strategies.pieces.piece import Piece
 from shoal.strategies.replicas.initial_state import sync_initial_state
 from shoal.strategies.replicas.sync import Sync, SyncParts
 from shoal.strategies.server.mapped import MappedClient
-from shoal.strategies.server.messages import Kind, Reply, Request, ServerClient
+from shoal.strategies.server.messages import Reply, Request, RequestKind, ServerClient
 from shoal.strategies.server.push_codec import PushEncoder, PushFormat
 from shoal.strategies.server.settings import ServerConfig
 from shoal.strategies.server.survivors import Survivors
@@ -97,7 +97,7 @@ class ServerWorker(Sync):
             first, end = self._segment
             step = self._turn.step if isinstance(self._turn, Turn) else self._finished
             request = Request(
-                Kind.PUSH,
+                RequestKind.PUSH,
                 step=step,
                 first=first,
                 end=end,
@@ -146,7 +146,7 @@ class ServerWorker(Sync):
             self._go_on()
         if self._turn is None or self._segment != (first, end):
             self._segment = first, end
-            self._turn = self._client.ask(Request(Kind.PULL, first=first, end=end)).turn
+            self._turn = self._client.ask(Request(RequestKind.PULL, first=first, end=end)).turn
         if self._survivors is not None and isinstance(self._turn, EndOfTurns):
             self._survivors.meet(self._client.replies[0].losses)
         return self._turn
@@ -157,7 +157,7 @@ class ServerWorker(Sync):
         """When all workers have pushed everything, read the newest weights; all take rank 0's buffers."""
         self._group.barrier().wait()
         if not self._gathers or self._config.backup:
-            self._client.ask(Request(Kind.READ))
+            self._client.ask(Request(RequestKind.READ))
         if self._buffers is not None:
             self._buffers.update()
         self._turn = None
@@ -193,7 +193,7 @@ class ServerWorker(Sync):
     def _go_on(self) -> None:
         """After loading, go on with the sequence numbers and steps that the servers have loaded."""
         self._was_loaded = False
-        self._finished = self._client.ask(Request(Kind.HELLO)).step
+        self._finished = self._client.ask(Request(RequestKind.HELLO)).step
 
     def summary(self) -> dict[str, Any]:
         """The run's result about updates and staleness, from the first server's counts."""

@@ -20,7 +20,7 @@ from shoal.config.schema import RunConfig
 from shoal.data.dataset import DataSet
 from shoal.errors import ConfigError
 from shoal.strategies.pieces.freed_memory import return_freed_memory
-from shoal.training.hooks import Hook
+from shoal.training.hooks.hook import Hook
 from shoal.training.progress import Progress
 
 _CLEAR, _STATUS, _ROLLUP = (Path("/proc/self") / name for name in ("clear_refs", "status", "smaps_rollup"))

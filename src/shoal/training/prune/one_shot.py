@@ -40,7 +40,7 @@ learn anew, and the run's own rate does not bring it there in an epoch. Chosen o
 digits, three seeds: 2 recovers the accuracy on one of them, 3 and 5 on all)."""
 
 
-class Size(NamedTuple):
+class NetworkSize(NamedTuple):
     """The size of a network's weights and buffers."""
 
     num_values: int
@@ -53,9 +53,9 @@ class PrunedOnce(NamedTuple):
     """A network before and after pruning, both without fine-tuning."""
 
     before: Metrics
-    size_before: Size
+    size_before: NetworkSize
     after: Metrics
-    size_after: Size
+    size_after: NetworkSize
     fixed: list[str]
     """Parts that cannot shrink, and why; for structured pruning."""
 
@@ -135,12 +135,12 @@ def _refuse_revival(config: RunConfig, before: Mapping[str, Tensor], after: Mapp
         )
 
 
-def size_of(model: nn.Module, kept: Mapping[str, Tensor]) -> Size:
+def size_of(model: nn.Module, kept: Mapping[str, Tensor]) -> NetworkSize:
     """The size of a model, less what the masks prune. Weights that several layers share count once.
 
     >>> import torch
     >>> size_of(nn.Linear(8, 2), {"weight": torch.arange(16).view(2, 8) < 4})
-    Size(num_values=6, num_bytes=26)
+    NetworkSize(num_values=6, num_bytes=26)
     """
     num_values = num_bytes = 0
     names: dict[tuple[int, int], list[str]] = {}
@@ -156,7 +156,7 @@ def size_of(model: nn.Module, kept: Mapping[str, Tensor]) -> Size:
         num_bytes += count * tensor.element_size()
         if count < tensor.numel():
             num_bytes += -(-tensor.numel() // 8)
-    return Size(num_values, num_bytes)
+    return NetworkSize(num_values, num_bytes)
 
 
 def _free_name(folder: Path, name: str) -> str:

@@ -17,7 +17,7 @@ from shoal.prune.channels.shrink import shrink
 from shoal.prune.channels.widths import Widths, resize
 from shoal.prune.masks import CubicSchedule, WeightMasks
 from shoal.training import checkpoint
-from shoal.training.hooks import Hook
+from shoal.training.hooks.hook import Hook
 from shoal.training.progress import Progress
 from shoal.training.saved import exists, open_saved, weights_of, widths_of
 

@@ -15,7 +15,7 @@ from shoal.comm.threads.group import ThreadGroup
 from shoal.config.checks import input_shape
 from shoal.config.schema import RunConfig
 from shoal.config.sections.data import BuiltInDataConfig, SyntheticConfig
-from shoal.config.sections.values import Custom
+from shoal.config.sections.values import Custom, is_own
 from shoal.events.spans import SpanRecorder
 from shoal.models.metrics import Measure
 from shoal.strategies.conditions import under_conditions
@@ -32,6 +32,8 @@ from shoal.strategies.pipeline.cut import (
     layers_of,
 )
 from shoal.strategies.pipeline.pipeline import Pipelined, PipelinePlan
+from shoal.strategies.pipeline.schedules import build as build_schedule
+from shoal.strategies.pipeline.validate import validate
 from shoal.strategies.rpc.settings import RpcConfig
 from shoal.strategies.strategy import Gradients, TrainingClock
 from shoal.strategies.tensor.divide import TensorParts, divide
@@ -159,6 +161,8 @@ def check_division(config: RunConfig) -> None:
     """
     stages, parts = config.axes.get("pipeline", 1), config.axes.get("tensor", 1)
     is_divided = stages > 1 or parts > 1 or isinstance(config.sync, RpcConfig)
+    if stages > 1 and is_own(config.pipeline.schedule):
+        validate(build_schedule(config.pipeline.schedule, stages, config.pipeline.microbatches))
     is_invariant = config.train.reduction == "invariant"
     if (
         isinstance(config.model, Custom)

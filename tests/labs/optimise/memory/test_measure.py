@@ -7,15 +7,15 @@ from outcomes import STEADY, rounds
 from shoal.config.sections.model import TransformerConfig
 from shoal.labs.optimise.memory import measure as module
 from shoal.labs.optimise.memory.figures import figures
-from shoal.labs.optimise.memory.measure import MIB, Measurements, Tried, measure
-from shoal.labs.optimise.memory.plan import Plan, Size
+from shoal.labs.optimise.memory.measure import MIB, MemoryMeasurements, Tried, measure
+from shoal.labs.optimise.memory.plan import MemoryPlan, MemorySize
 from shoal.labs.runs import Runs
 from shoal.labs.watch import QuietWatch
 from shoal.labs.words import load_words
 from shoal.memory.techniques import TECHNIQUES
 from shoal.memory.trial import Trial
 
-PLAN = Plan(Size(rounds=2, batch=8, model=TransformerConfig(layers=2, width=16, heads=2)))
+PLAN = MemoryPlan(MemorySize(rounds=2, batch=8, model=TransformerConfig(layers=2, width=16, heads=2)))
 
 
 def runs_in(folder: Path, earlier: Path | None = None) -> Runs:
@@ -57,7 +57,7 @@ def test_a_report_in_another_language_takes_the_trials_over(tried, tmp_path):
 
 def test_trials_of_another_run_are_not_taken_over(tried, tmp_path):
     measure(PLAN, runs_in(tmp_path / "first"))
-    measure(Plan(PLAN.size, seed=1), runs_in(tmp_path / "second", earlier=tmp_path / "first"))
+    measure(MemoryPlan(PLAN.size, seed=1), runs_in(tmp_path / "second", earlier=tmp_path / "first"))
     assert len(tried) == 2 * PLAN.size.rounds
 
 
@@ -68,12 +68,12 @@ def one(flags, mib, ms):
 @pytest.mark.parametrize(("busy", "front"), [(0.0, ["", "b"]), (0.8, [])])
 def test_a_setting_that_is_slower_and_needs_more_memory_is_not_on_the_front(busy, front):
     tried = {each.flags: each for each in (one("", 80, 10), one("a", 90, 12), one("b", 40, 14))}
-    assert Measurements(PLAN, tried, busy).front() == front
+    assert MemoryMeasurements(PLAN, tried, busy).front() == front
 
 
 def test_a_setting_that_is_slower_and_needs_as_much_memory_within_the_noise_is_not_on_the_front():
     same = Tried("off-loading", "c", True, tuple(80 * each for each in reversed(STEADY)), tuple(rounds(12)))
-    assert Measurements(PLAN, {"": one("", 80, 10), "c": same}).front() == [""]
+    assert MemoryMeasurements(PLAN, {"": one("", 80, 10), "c": same}).front() == [""]
 
 
 def test_rounds_that_other_programs_delayed_do_not_count(monkeypatch, tmp_path):
@@ -84,7 +84,7 @@ def test_rounds_that_other_programs_delayed_do_not_count(monkeypatch, tmp_path):
         return [Trial((100 + number) * MIB, 0.1 + number, was_delayed=number == 1) for _ in configs]
 
     monkeypatch.setattr(module, "try_each", pretend)
-    found = measure(Plan(replace(PLAN.size, rounds=3)), runs_in(tmp_path))
+    found = measure(MemoryPlan(replace(PLAN.size, rounds=3)), runs_in(tmp_path))
     assert found.plain.rounds_ms == pytest.approx((100.0, 2100.0))
     assert found.plain.peaks_mib == (100, 101, 102)
 
@@ -102,5 +102,5 @@ def test_more_rounds_follow_until_they_decide_or_the_machine_is_busy(
 
     monkeypatch.setattr(module, "try_each", pretend)
     monkeypatch.setattr(Runs, "busy", lambda self: busy)
-    measure(Plan(replace(PLAN.size, rounds=4, most=6)), runs_in(tmp_path))
+    measure(MemoryPlan(replace(PLAN.size, rounds=4, most=6)), runs_in(tmp_path))
     assert len(made) == rounds_made

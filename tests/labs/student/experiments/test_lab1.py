@@ -10,8 +10,7 @@ from student_folders import report_of, written_by_student
 
 from shoal.config.sections.data import SyntheticConfig
 from shoal.errors import ConfigError
-from shoal.labs.lab1.plan import Plan
-from shoal.labs.lab1.plan import Size as LabSize
+from shoal.labs.lab1.plan import Lab1Plan, Lab1Size
 from shoal.labs.student.submission import read_submission
 from shoal.labs.words import load_words
 
@@ -26,7 +25,7 @@ UNCORRECTED = """
 
 def lab_plan(submission):
     data = SyntheticConfig(samples=160, validation=0.2)
-    plan = Plan(data, LabSize(2, 1, seeds=2, sweep_part=1), quick=True, device="cpu")
+    plan = Lab1Plan(data, Lab1Size(2, 1, seeds=2, sweep_part=1), quick=True, device="cpu")
     return replace(plan, code=submission.fingerprint)
 
 

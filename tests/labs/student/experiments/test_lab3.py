@@ -6,7 +6,7 @@ from reports import assert_whole, rows
 from student_folders import report_of, written_by_student
 
 from shoal.config.sections.data import DigitsConfig
-from shoal.labs.lab3.plan import QUICK, Plan
+from shoal.labs.lab3.plan import QUICK, Lab3Plan
 from shoal.labs.student.experiments.lab3 import RIGHT
 
 TASKS = ("random_partition", "random_sampling")
@@ -14,7 +14,7 @@ TASKS = ("random_partition", "random_sampling")
 
 def lab_plan(_):
     data = DigitsConfig(samples=240, validation=1 / 3)
-    return Plan((2,), replace(QUICK, epochs=2), quick=True, data=data)
+    return Lab3Plan((2,), replace(QUICK, epochs=2), quick=True, data=data)
 
 
 def report(folder, out, **more):

@@ -2,7 +2,7 @@
 
 from shoal.codecs.sparse import TopK
 from shoal.labs.optimise.compression.figures import MOST_GAIN, label_of
-from shoal.labs.optimise.compression.measure import AGREEMENT_BYTES, Measurements
+from shoal.labs.optimise.compression.measure import AGREEMENT_BYTES, CompressionMeasurements
 from shoal.labs.optimise.compression.plan import BATCH_SIZE, CODECS, FEEDBACK, LINKS, NONE, SPARSE_RATIO
 from shoal.labs.page.page import Page, source
 from shoal.report.document import Block, Bullets, Code, Formula, Heading, Paragraph, Table
@@ -39,7 +39,7 @@ def code(page: Page) -> list[Block]:
     return [Code(source(what), page(f"code.{name}")) for name, what in SHOWN.items() if what is not None]
 
 
-def set_up(measured: Measurements, page: Page) -> list[Block]:
+def set_up(measured: CompressionMeasurements, page: Page) -> list[Block]:
     """Data, model, links, runs."""
     plan, size = measured.plan, measured.plan.size
     sentences = [
@@ -59,7 +59,7 @@ def set_up(measured: Measurements, page: Page) -> list[Block]:
     return [Heading(page("setup.compression_heading"), 3), Bullets(sentences)]
 
 
-def results(measured: Measurements, page: Page) -> list[Block]:
+def results(measured: CompressionMeasurements, page: Page) -> list[Block]:
     """All results, in the order of the questions."""
     return [
         *steps(measured, page),
@@ -69,12 +69,12 @@ def results(measured: Measurements, page: Page) -> list[Block]:
     ]
 
 
-def steps(measured: Measurements, page: Page) -> list[Block]:
+def steps(measured: CompressionMeasurements, page: Page) -> list[Block]:
     """What a step takes and sends, by link and codec."""
     return [*page.section("steps"), page.figure("steps"), step_table(measured, page)]
 
 
-def step_table(measured: Measurements, page: Page) -> Table:
+def step_table(measured: CompressionMeasurements, page: Page) -> Table:
     """Bytes of a step, and its time on every link."""
     rows = [
         [
@@ -93,7 +93,7 @@ def step_table(measured: Measurements, page: Page) -> Table:
     )
 
 
-def accuracy(measured: Measurements, page: Page) -> list[Block]:
+def accuracy(measured: CompressionMeasurements, page: Page) -> list[Block]:
     """What a codec costs in accuracy, and which codecs no other beats."""
     fronts = {link: measured.front(link) for link in LINKS}
     rows = [
@@ -112,7 +112,7 @@ def accuracy(measured: Measurements, page: Page) -> list[Block]:
     ]
 
 
-def break_even(measured: Measurements, page: Page) -> list[Block]:
+def break_even(measured: CompressionMeasurements, page: Page) -> list[Block]:
     """Where each codec stops paying."""
     rows = [
         [
@@ -132,7 +132,7 @@ def break_even(measured: Measurements, page: Page) -> list[Block]:
     ]
 
 
-def choice(measured: Measurements, page: Page) -> list[Block]:
+def choice(measured: CompressionMeasurements, page: Page) -> list[Block]:
     """What `auto` measured and chose on every link, beside the best codec of the rotation."""
     rows: list[list[str]] = []
     for link, chosen in measured.chosen.items():
@@ -154,7 +154,7 @@ def choice(measured: Measurements, page: Page) -> list[Block]:
     return [*page.section("auto"), table]
 
 
-def closing_table(measured: Measurements, page: Page) -> Table:
+def closing_table(measured: CompressionMeasurements, page: Page) -> Table:
     """For the terminal: bytes, accuracy, break-even rate and the times of all links."""
     rows = [
         [

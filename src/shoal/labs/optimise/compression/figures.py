@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.labs.optimise.compression.measure import Measurements
+from shoal.labs.optimise.compression.measure import CompressionMeasurements
 from shoal.labs.optimise.compression.plan import CODECS, LINKS, NONE
 from shoal.labs.page.bars import Bar, BarPanel, Part, draw_bars
 from shoal.labs.page.pictures import Draw
@@ -31,7 +31,7 @@ MOST_GAIN = 10.0
 RATES_MBIT = np.geomspace(5.0, 20_000.0, 60)
 
 
-def figures(measured: Measurements) -> dict[str, Draw]:
+def figures(measured: CompressionMeasurements) -> dict[str, Draw]:
     """The figures by name."""
     return {
         "steps": partial(steps_figure, measured),
@@ -51,7 +51,7 @@ def _style(codec: str, words: Words) -> Style:
     return Style(label_of(codec, words), colour, dash, marker)
 
 
-def steps_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
+def steps_figure(measured: CompressionMeasurements, words: Words, font: str | None) -> Drawing:
     """A step with every codec on every link: the exchange, and the rest."""
 
     def bar(link: str, codec: str) -> Bar:
@@ -68,7 +68,7 @@ def steps_figure(measured: Measurements, words: Words, font: str | None) -> Draw
     return draw_bars(panels, parts, font=font, columns=2)
 
 
-def pareto_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
+def pareto_figure(measured: CompressionMeasurements, words: Words, font: str | None) -> Drawing:
     """Accuracy over the time of a step, a panel for each link; a line through what no codec beats."""
     labels = [words("figure.front"), *(label_of(codec, words) for codec in CODECS)]
 
@@ -98,7 +98,7 @@ def pareto_figure(measured: Measurements, words: Words, font: str | None) -> Dra
     return painted(paint, height, 2, font=font)
 
 
-def pareto_points(measured: Measurements, link: str) -> dict[str, tuple[float, float]]:
+def pareto_points(measured: CompressionMeasurements, link: str) -> dict[str, tuple[float, float]]:
     """For each codec: the time of a step on a link in ms, and its accuracy in percent."""
     return {
         codec: (measured.timed[link][codec].step_ms.value, 100 * over_seeds(measured.accuracies[codec]).value)
@@ -106,7 +106,7 @@ def pareto_points(measured: Measurements, link: str) -> dict[str, tuple[float, f
     }
 
 
-def map_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
+def map_figure(measured: CompressionMeasurements, words: Words, font: str | None) -> Drawing:
     """How many times as fast a step is as without compression, by codec and link."""
     gains = np.array(
         [
@@ -130,7 +130,7 @@ def map_figure(measured: Measurements, words: Words, font: str | None) -> Drawin
     return painted(paint, lambda columns, width_in: 0.6 + 0.3 * len(gains), width_in=6.4, font=font)
 
 
-def crossing_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
+def crossing_figure(measured: CompressionMeasurements, words: Words, font: str | None) -> Drawing:
     """The exchange of a step by the rate of the link, computed from encoding, decoding and bytes."""
     workers = measured.plan.workers
     lines: list[Line] = []

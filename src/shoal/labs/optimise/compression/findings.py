@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from shoal.config.conditions import Link
 from shoal.labs.optimise.compression import claims
-from shoal.labs.optimise.compression.measure import Measurements, Timed
+from shoal.labs.optimise.compression.measure import CompressionMeasurements, Timed
 from shoal.labs.optimise.compression.plan import CODECS, LINKS, NONE, SLOWEST, SPARSE_RATIO
 from shoal.report.findings import Finding, Verdict
 from shoal.report.paired import Paired, by_rounds, first_lower
@@ -13,7 +13,7 @@ FASTEST = next(iter(LINKS))
 COMPRESSING = CODECS[1:]
 
 
-def find(measured: Measurements) -> dict[str, list[Finding]]:
+def find(measured: CompressionMeasurements) -> dict[str, list[Finding]]:
     """The findings, by section of the analysis."""
     return {
         "bytes": _bytes(measured),
@@ -28,12 +28,12 @@ def rate_of(link: str) -> float:
     return Link.from_text(LINKS[link][0]).bits_per_s if LINKS[link] else float("inf")
 
 
-def _bytes(measured: Measurements) -> list[Finding]:
+def _bytes(measured: CompressionMeasurements) -> list[Finding]:
     sent = {codec: timed.sent_bytes for codec, timed in measured.timed[FASTEST].items()}
     return [claims.bytes_as_declared(sent, {codec: measured.expected_bytes(codec) for codec in sent})]
 
 
-def _time(measured: Measurements) -> list[Finding]:
+def _time(measured: CompressionMeasurements) -> list[Finding]:
     slow, fast = measured.timed[SLOWEST], measured.timed[FASTEST]
     winner, rival = measured.fastest(SLOWEST, COMPRESSING), measured.fastest(FASTEST, COMPRESSING)
     fewest = min(CODECS, key=lambda codec: measured.declared[codec])
@@ -56,7 +56,7 @@ def _compared(timed: Mapping[str, Timed], first: str, second: str) -> Paired:
     return by_rounds(timed[first].rounds_ms, timed[second].rounds_ms)
 
 
-def _accuracy(measured: Measurements) -> list[Finding]:
+def _accuracy(measured: CompressionMeasurements) -> list[Finding]:
     found = measured.accuracies
     return [
         claims.accuracy_is_kept(found[NONE], {codec: found[codec] for codec in COMPRESSING}),
@@ -64,7 +64,7 @@ def _accuracy(measured: Measurements) -> list[Finding]:
     ]
 
 
-def _choice(measured: Measurements) -> list[Finding]:
+def _choice(measured: CompressionMeasurements) -> list[Finding]:
     chosen = {link: choice.codec for link, choice in measured.chosen.items()}
     # Both from the rotation, where the codecs took turns in one state of the machine.
     its_steps = {link: measured.timed[link][codec].rounds_ms for link, codec in chosen.items()}

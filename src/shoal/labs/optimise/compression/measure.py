@@ -13,7 +13,7 @@ from shoal.codecs.codec import Form, Linear
 from shoal.config.sections.compression import CompressedConfig
 from shoal.events.file import read_events
 from shoal.events.folder import RunFolder
-from shoal.labs.optimise.compression.plan import CODECS, FEEDBACK, LINKS, NONE, Plan
+from shoal.labs.optimise.compression.plan import CODECS, FEEDBACK, LINKS, NONE, CompressionPlan
 from shoal.labs.optimise.pareto import pareto_front
 from shoal.labs.runs import Runs
 from shoal.labs.steps import Step, read_steps
@@ -65,10 +65,10 @@ class Chosen:
 
 
 @dataclass(frozen=True)
-class Measurements:
+class CompressionMeasurements:
     """Everything measured."""
 
-    plan: Plan
+    plan: CompressionPlan
     parameters: int
     timed: Mapping[str, Mapping[str, Timed]]
     """By link and codec."""
@@ -105,13 +105,13 @@ class Measurements:
         return [] if self.busy else pareto_front(times, self.accuracies)
 
 
-def measure(plan: Plan, runs: Runs) -> Measurements:
+def measure(plan: CompressionPlan, runs: Runs) -> CompressionMeasurements:
     """Read every run folder."""
     forms = _forms(runs.path(f"learn-{NONE}-seed{plan.first_seed}"))
     chosen = {link: _chosen(runs.path(f"auto-{link}"), plan.workers) for link in LINKS}
     local_ms = {codec: median(chosen[link].local_ms[codec] for link in LINKS) for codec in CODECS}
     declared = {codec: _declared(codec, forms) for codec in CODECS}
-    return Measurements(
+    return CompressionMeasurements(
         plan=plan,
         parameters=sum(form.numel for form in forms.values()),
         timed={link: _timed(plan, runs, f"rotate-{link}") for link in LINKS},
@@ -128,7 +128,7 @@ def measure(plan: Plan, runs: Runs) -> Measurements:
     )
 
 
-def _timed(plan: Plan, runs: Runs, name: str) -> dict[str, Timed]:
+def _timed(plan: CompressionPlan, runs: Runs, name: str) -> dict[str, Timed]:
     def steps(run: Path) -> list[Step]:
         return read_steps(run, plan.workers)
 

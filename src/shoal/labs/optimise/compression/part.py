@@ -4,13 +4,13 @@ from shoal.labs.optimise.compression import document
 from shoal.labs.optimise.compression.figures import figures
 from shoal.labs.optimise.compression.findings import find
 from shoal.labs.optimise.compression.measure import measure
-from shoal.labs.optimise.compression.plan import Plan, plan_for
+from shoal.labs.optimise.compression.plan import CompressionPlan, plan_for
 from shoal.labs.optimise.compression.tables import tables
 from shoal.labs.optimise.part import Part
 
 COMPRESSION = Part(
     plan=plan_for,
-    runs=Plan.runs,
+    runs=CompressionPlan.runs,
     measure=measure,
     findings=find,
     figures=figures,

@@ -53,7 +53,7 @@ def exchange_of(codec: str) -> str:
 
 
 @dataclass(frozen=True)
-class Size:
+class CompressionSize:
     """How much is trained."""
 
     turn: int
@@ -66,16 +66,16 @@ class Size:
     """How often a rotation is made, if its rounds scatter too much to decide."""
 
 
-FULL = Size(turn=5, rounds=19, auto_steps=20, learn_steps=400, seeds=10, most=2)
-QUICK = Size(turn=3, rounds=15, auto_steps=10, learn_steps=150, seeds=6, most=2)
+FULL = CompressionSize(turn=5, rounds=19, auto_steps=20, learn_steps=400, seeds=10, most=2)
+QUICK = CompressionSize(turn=3, rounds=15, auto_steps=10, learn_steps=150, seeds=6, most=2)
 
 
 @dataclass(frozen=True)
-class Plan:
+class CompressionPlan:
     """The whole experiment."""
 
     workers: int
-    size: Size
+    size: CompressionSize
     first_seed: int = 0
     quick: bool = False
     data: DataConfig = field(default_factory=DigitsConfig)
@@ -150,6 +150,6 @@ class Plan:
         )
 
 
-def plan_for(workers: int, quick: bool, first_seed: int) -> Plan:
+def plan_for(workers: int, quick: bool, first_seed: int) -> CompressionPlan:
     """The plan of a run."""
-    return Plan(workers, QUICK if quick else FULL, first_seed, quick)
+    return CompressionPlan(workers, QUICK if quick else FULL, first_seed, quick)

@@ -1,11 +1,11 @@
 """Every number of the report, as tables for other programs."""
 
-from shoal.labs.optimise.compression.measure import Measurements
+from shoal.labs.optimise.compression.measure import CompressionMeasurements
 from shoal.labs.optimise.compression.plan import CODECS
 from shoal.report.plain_tables import Records
 
 
-def tables(measured: Measurements) -> dict[str, Records]:
+def tables(measured: CompressionMeasurements) -> dict[str, Records]:
     """The tables by name."""
     return {
         "steps": [

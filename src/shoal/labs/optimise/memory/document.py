@@ -1,7 +1,7 @@
 """The sections of the report on memory."""
 
 from shoal.labs.optimise.memory.figures import key_of
-from shoal.labs.optimise.memory.measure import Measurements
+from shoal.labs.optimise.memory.measure import MemoryMeasurements
 from shoal.labs.page.page import Page, source
 from shoal.memory.techniques import TECHNIQUES
 from shoal.report.document import Block, Bullets, Code, Formula, Heading, Paragraph
@@ -23,7 +23,7 @@ def code(page: Page) -> list[Block]:
     return [Code(source(RecomputedBlock.__call__), page("code.checkpointing"))]
 
 
-def set_up(measured: Measurements, page: Page) -> list[Block]:
+def set_up(measured: MemoryMeasurements, page: Page) -> list[Block]:
     """The run, and how it is measured."""
     plan = measured.plan
     sentence = page(
@@ -35,7 +35,7 @@ def set_up(measured: Measurements, page: Page) -> list[Block]:
     return [Heading(page("setup.memory_heading"), 3), Bullets([sentence])]
 
 
-def results(measured: Measurements, page: Page) -> list[Block]:
+def results(measured: MemoryMeasurements, page: Page) -> list[Block]:
     """Memory and time of every setting."""
     front = measured.front()
     rows = [

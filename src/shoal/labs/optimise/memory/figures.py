@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Any
 
-from shoal.labs.optimise.memory.measure import PLAIN, Measurements, Tried
+from shoal.labs.optimise.memory.measure import PLAIN, MemoryMeasurements, Tried
 from shoal.labs.page.pictures import Draw
 from shoal.labs.words import Words
 from shoal.memory.techniques import TECHNIQUES
@@ -22,7 +22,7 @@ LOOKS: dict[str, tuple[str, str]] = {
 }
 
 
-def figures(measured: Measurements) -> dict[str, Draw]:
+def figures(measured: MemoryMeasurements) -> dict[str, Draw]:
     """The figure by its name."""
     return {"memory": partial(memory_figure, measured)}
 
@@ -42,7 +42,7 @@ def number_of(each: Tried) -> str:
     return last if last.isdecimal() else ""
 
 
-def memory_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
+def memory_figure(measured: MemoryMeasurements, words: Words, font: str | None) -> Drawing:
     """One point for each setting; hollow where training computes something else; a line and rings for the front."""
     techniques = [PLAIN, *(name for name in TECHNIQUES if measured.of(name))]
     labels = [words("figure.front"), *(words(key_of(name)) for name in techniques)]

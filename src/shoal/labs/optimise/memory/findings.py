@@ -1,11 +1,11 @@
 """The findings of the part: which numbers go into which claim."""
 
 from shoal.labs.optimise.memory import claims
-from shoal.labs.optimise.memory.measure import Measurements
+from shoal.labs.optimise.memory.measure import MemoryMeasurements
 from shoal.report.findings import Finding
 
 
-def find(measured: Measurements) -> dict[str, list[Finding]]:
+def find(measured: MemoryMeasurements) -> dict[str, list[Finding]]:
     """The findings, in one section of the analysis."""
     plain = measured.plain
     recomputed, parts = measured.of("checkpointing")[-1], measured.of("accumulation")[-1]

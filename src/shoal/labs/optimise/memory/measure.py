@@ -12,7 +12,7 @@ from typing import Any
 
 from shoal.config.write import to_plain
 from shoal.events.folder import write_whole
-from shoal.labs.optimise.memory.plan import Plan
+from shoal.labs.optimise.memory.plan import MemoryPlan
 from shoal.labs.optimise.pareto import pareto_front
 from shoal.labs.runs import Runs
 from shoal.labs.timing.contest import settled
@@ -55,10 +55,10 @@ class Tried:
 
 
 @dataclass(frozen=True)
-class Measurements:
+class MemoryMeasurements:
     """Everything measured."""
 
-    plan: Plan
+    plan: MemoryPlan
     tried: Mapping[str, Tried]
     """By flags; the plain run has none."""
     busy: float = 0.0
@@ -81,7 +81,7 @@ class Measurements:
         return pareto_front(times, {flags: [-mib for mib in self.tried[flags].peaks_mib] for flags in times})
 
 
-def measure(plan: Plan, runs: Runs) -> Measurements:
+def measure(plan: MemoryPlan, runs: Runs) -> MemoryMeasurements:
     """Try every technique, or take over an earlier report's trials."""
     variants = [MemoryVariant(plan.run()), *single_variants(plan.run())]
     settings = [to_plain(variant.config) for variant in variants]
@@ -103,14 +103,14 @@ def measure(plan: Plan, runs: Runs) -> Measurements:
         )
         for place, variant in enumerate(variants)
     }
-    return Measurements(plan, tried, runs.busy())
+    return MemoryMeasurements(plan, tried, runs.busy())
 
 
 Rounds = Sequence[Sequence[Sequence[float]]]
 """In each round, of each variant: the fields of its `Trial`."""
 
 
-def _tried_in_turns(variants: Sequence[MemoryVariant], plan: Plan, runs: Runs) -> Rounds:
+def _tried_in_turns(variants: Sequence[MemoryVariant], plan: MemoryPlan, runs: Runs) -> Rounds:
     """Rounds until every technique can be told from the plain run, or there is no point in more."""
     rounds: list[Sequence[Sequence[float]]] = []
     while len(rounds) < max(plan.size.rounds, plan.size.most):

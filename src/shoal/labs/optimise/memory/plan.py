@@ -10,7 +10,7 @@ from shoal.config.sections.train import TrainConfig
 
 
 @dataclass(frozen=True)
-class Size:
+class MemorySize:
     """How often every technique is tried; the model and the batch."""
 
     rounds: int
@@ -20,14 +20,14 @@ class Size:
     """Rounds, if there are more because the times scatter too much to be told apart."""
 
 
-FULL, QUICK = Size(rounds=6, most=12), Size(rounds=4, most=7)
+FULL, QUICK = MemorySize(rounds=6, most=12), MemorySize(rounds=4, most=7)
 
 
 @dataclass(frozen=True)
-class Plan:
+class MemoryPlan:
     """The experiment."""
 
-    size: Size
+    size: MemorySize
     seed: int = 0
     data: DataConfig = field(default_factory=lambda: SyntheticConfig(task="text"))
 
@@ -44,7 +44,7 @@ class Plan:
         )
 
 
-def plan_for(workers: int, quick: bool, first_seed: int) -> Plan:
+def plan_for(workers: int, quick: bool, first_seed: int) -> MemoryPlan:
     """The plan of a run; memory is measured on one worker."""
     del workers
-    return Plan(QUICK if quick else FULL, first_seed)
+    return MemoryPlan(QUICK if quick else FULL, first_seed)

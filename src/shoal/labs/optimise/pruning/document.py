@@ -1,6 +1,6 @@
 """The sections of the report on pruning."""
 
-from shoal.labs.optimise.pruning.measure import Measurements
+from shoal.labs.optimise.pruning.measure import PruningMeasurements
 from shoal.labs.optimise.pruning.plan import BATCH_SIZE
 from shoal.labs.page.page import Page, source
 from shoal.prune.masks import keep_best
@@ -22,7 +22,7 @@ def code(page: Page) -> list[Block]:
     return [Code(source(keep_best), page("code.prune"))]
 
 
-def set_up(measured: Measurements, page: Page) -> list[Block]:
+def set_up(measured: PruningMeasurements, page: Page) -> list[Block]:
     """Training, pruning, fine-tuning, timing."""
     plan, size = measured.plan, measured.plan.size
     sentences = [
@@ -41,11 +41,11 @@ def set_up(measured: Measurements, page: Page) -> list[Block]:
     return [Heading(page("setup.pruning_heading"), 3), Bullets(sentences)]
 
 
-def _ms(measured: Measurements) -> Measured:
+def _ms(measured: PruningMeasurements) -> Measured:
     return inside_run([1e3 * each for each in measured.forward_s])
 
 
-def results(measured: Measurements, page: Page) -> list[Block]:
+def results(measured: PruningMeasurements, page: Page) -> list[Block]:
     """Accuracy, speed and size by sparsity."""
     kib = 1024
     rows = [

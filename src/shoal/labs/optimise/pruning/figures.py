@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 
-from shoal.labs.optimise.pruning.measure import Measurements, Pruned
+from shoal.labs.optimise.pruning.measure import Pruned, PruningMeasurements
 from shoal.labs.optimise.pruning.plan import KINDS
 from shoal.labs.page.pictures import Draw
 from shoal.labs.words import Words
@@ -18,12 +18,12 @@ LOOKS: dict[str, tuple[str, Dash, str]] = {
 }
 
 
-def figures(measured: Measurements) -> dict[str, Draw]:
+def figures(measured: PruningMeasurements) -> dict[str, Draw]:
     """The figure by its name."""
     return {"pruning": partial(pruning_figure, measured)}
 
 
-def pruning_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
+def pruning_figure(measured: PruningMeasurements, words: Words, font: str | None) -> Drawing:
     """Each kind of pruning from the whole network on, all fine-tuned alike."""
 
     def accuracy(kind: str) -> Line:

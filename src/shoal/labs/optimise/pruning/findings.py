@@ -1,12 +1,12 @@
 """The findings of the part: which numbers go into which claim."""
 
 from shoal.labs.optimise.pruning import claims
-from shoal.labs.optimise.pruning.measure import Measurements
+from shoal.labs.optimise.pruning.measure import PruningMeasurements
 from shoal.labs.optimise.pruning.plan import USUAL
 from shoal.report.findings import Finding
 
 
-def find(measured: Measurements) -> dict[str, list[Finding]]:
+def find(measured: PruningMeasurements) -> dict[str, list[Finding]]:
     """The findings, in one section of the analysis."""
     weights, channels = (measured.pruned[kind, sparsity] for kind, sparsity in USUAL.items())
     fewest, most = measured.of_kind("channels")[0], measured.of_kind("channels")[-1]

@@ -12,7 +12,7 @@ from shoal import data
 from shoal.config.schema import RunConfig
 from shoal.config.sections.prune import NoPruneConfig
 from shoal.events.folder import RunFolder
-from shoal.labs.optimise.pruning.plan import BATCH_SIZE, KINDS, USUAL, Plan, name_of, settings_of
+from shoal.labs.optimise.pruning.plan import BATCH_SIZE, KINDS, USUAL, PruningPlan, name_of, settings_of
 from shoal.labs.runs import Runs
 from shoal.labs.timing.contest import contest, one_thread
 from shoal.prune.channels.widths import rebuild
@@ -52,10 +52,10 @@ class Pruned:
 
 
 @dataclass(frozen=True)
-class Measurements:
+class PruningMeasurements:
     """Everything measured."""
 
-    plan: Plan
+    plan: PruningPlan
     whole: tuple[float, ...]
     """Test accuracy before pruning, of each seed."""
     tuned: Mapping[str, tuple[float, ...]]
@@ -77,7 +77,7 @@ class Measurements:
         return [self.pruned[kind, sparsity] for sparsity in KINDS[kind]]
 
 
-def measure(plan: Plan, runs: Runs) -> Measurements:
+def measure(plan: PruningPlan, runs: Runs) -> PruningMeasurements:
     """Train what is not there, and read it."""
     pairs = [(kind, sparsity) for kind, sparsities in KINDS.items() for sparsity in sparsities]
     names = [f"prune-{WHOLE}-seed{seed}" for seed in plan.seeds]
@@ -110,7 +110,7 @@ def measure(plan: Plan, runs: Runs) -> Measurements:
     folders = {pair: runs.path(name_of(*pair, plan.first_seed)) for pair in pairs}
     seconds = _forward_seconds(plan, runs.path(names[0]), folders)
     first = once[pairs[0]][0]
-    return Measurements(
+    return PruningMeasurements(
         plan,
         tuple(whole),
         {kind: tuple(found) for kind, found in unpruned.items()},
@@ -134,7 +134,7 @@ def measure(plan: Plan, runs: Runs) -> Measurements:
 
 
 def _forward_seconds(
-    plan: Plan, whole: Path, folders: Mapping[tuple[str, float], Path]
+    plan: PruningPlan, whole: Path, folders: Mapping[tuple[str, float], Path]
 ) -> Mapping[str, tuple[float, ...]]:
     dataset = data.load(plan.data)
     config = plan.whole(plan.first_seed)

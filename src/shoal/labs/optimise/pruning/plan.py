@@ -27,7 +27,7 @@ USUAL = {"weights": 0.8, "channels": 0.5}
 
 
 @dataclass(frozen=True)
-class Size:
+class PruningSize:
     """How much is trained."""
 
     epochs: int
@@ -38,15 +38,15 @@ class Size:
     """Of the forward passes that are timed."""
 
 
-FULL = Size(epochs=3, finetune=1, seeds=8, rounds=30)
-QUICK, QUICK_SAMPLES = Size(epochs=3, finetune=1, seeds=5, rounds=15), 4000
+FULL = PruningSize(epochs=3, finetune=1, seeds=8, rounds=30)
+QUICK, QUICK_SAMPLES = PruningSize(epochs=3, finetune=1, seeds=5, rounds=15), 4000
 
 
 @dataclass(frozen=True)
-class Plan:
+class PruningPlan:
     """The experiment."""
 
-    size: Size
+    size: PruningSize
     data: DataConfig
     first_seed: int = 0
     model: ModelConfig = field(default_factory=LenetConfig)
@@ -86,8 +86,8 @@ def settings_of(kind: str, sparsity: float) -> dict[str, Any]:
     return {"name": "magnitude", "sparsity": sparsity, "scope": "global", "begin": 0.0, "end": 0.0}
 
 
-def plan_for(workers: int, quick: bool, first_seed: int) -> Plan:
+def plan_for(workers: int, quick: bool, first_seed: int) -> PruningPlan:
     """The plan of a run; pruning needs one worker only."""
     del workers
     data = DigitsConfig(samples=QUICK_SAMPLES if quick else None)
-    return Plan(QUICK if quick else FULL, data, first_seed)
+    return PruningPlan(QUICK if quick else FULL, data, first_seed)

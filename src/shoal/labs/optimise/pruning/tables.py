@@ -1,10 +1,10 @@
 """Every number of the part, as a table for other programs."""
 
-from shoal.labs.optimise.pruning.measure import Measurements
+from shoal.labs.optimise.pruning.measure import PruningMeasurements
 from shoal.report.plain_tables import Records
 
 
-def tables(measured: Measurements) -> dict[str, Records]:
+def tables(measured: PruningMeasurements) -> dict[str, Records]:
     """The table by its name."""
     return {
         "pruning": [

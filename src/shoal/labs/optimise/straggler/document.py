@@ -1,12 +1,12 @@
 """The sections of the report on slow workers."""
 
 from shoal.labs.optimise.straggler import plan as lab
-from shoal.labs.optimise.straggler.measure import Measurements
+from shoal.labs.optimise.straggler.measure import StragglerMeasurements
 from shoal.labs.page.page import Page, source
 from shoal.report.document import Block, Bullets, Code, Formula, Heading, Paragraph, Table
 from shoal.report.findings import of_samples
 from shoal.strategies.server.ledger import Ledger
-from shoal.training.balance import balanced
+from shoal.training.hooks.balance import balanced
 
 
 def principle(page: Page) -> list[Block]:
@@ -28,7 +28,7 @@ def code(page: Page) -> list[Block]:
     ]
 
 
-def set_up(measured: Measurements, page: Page) -> list[Block]:
+def set_up(measured: StragglerMeasurements, page: Page) -> list[Block]:
     """Workers, what makes them slow, runs."""
     plan = measured.plan
     sentences = [
@@ -55,7 +55,7 @@ def set_up(measured: Measurements, page: Page) -> list[Block]:
     return [Heading(page("setup.straggler_heading"), 3), Bullets(sentences)]
 
 
-def results(measured: Measurements, page: Page) -> list[Block]:
+def results(measured: StragglerMeasurements, page: Page) -> list[Block]:
     """Throughput, time to accuracy, staleness."""
     return [
         *page.section("throughput"),
@@ -69,7 +69,7 @@ def results(measured: Measurements, page: Page) -> list[Block]:
     ]
 
 
-def table(measured: Measurements, page: Page) -> Table:
+def table(measured: StragglerMeasurements, page: Page) -> Table:
     """Every way under every condition."""
     rows: list[list[str]] = []
     for (condition, way), watched in measured.ways.items():
@@ -90,7 +90,7 @@ def table(measured: Measurements, page: Page) -> Table:
     return page.table("throughput", header, rows, right=right, target=100 * lab.TARGET)
 
 
-def staleness_table(measured: Measurements, page: Page) -> Table:
+def staleness_table(measured: StragglerMeasurements, page: Page) -> Table:
     """Staleness of all updates, and of the slow worker's."""
     slow = measured.plan.slow
     rows: list[list[str]] = []

@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 
-from shoal.labs.optimise.straggler.measure import Measurements, Watched
+from shoal.labs.optimise.straggler.measure import StragglerMeasurements, Watched
 from shoal.labs.optimise.straggler.plan import BASE, CONDITIONS, TARGET, WAYS
 from shoal.labs.page.bars import GAP, Bar, BarPanel, Part, draw_bars
 from shoal.labs.page.pictures import Draw
@@ -23,7 +23,7 @@ STALE = ("ssp", "asp")
 """The ways with stale updates."""
 
 
-def figures(measured: Measurements) -> dict[str, Draw]:
+def figures(measured: StragglerMeasurements) -> dict[str, Draw]:
     """The figures by name."""
     return {
         "throughput": partial(throughput_figure, measured),
@@ -37,7 +37,7 @@ def _style(way: str, words: Words) -> Style:
     return Style(words(f"way.{way}"), colour, dash, marker)
 
 
-def throughput_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
+def throughput_figure(measured: StragglerMeasurements, words: Words, font: str | None) -> Drawing:
     """Samples per second of every way, and what is missing to Σ 1/tᵢ."""
 
     def bar(label: str, watched: Watched) -> Bar:
@@ -60,7 +60,7 @@ def throughput_figure(measured: Measurements, words: Words, font: str | None) ->
     return draw_bars(panels, parts, font=font)
 
 
-def learning_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
+def learning_figure(measured: StragglerMeasurements, words: Words, font: str | None) -> Drawing:
     """Accuracy over training time."""
 
     def line(condition: str, way: str) -> Line:
@@ -86,7 +86,7 @@ def learning_figure(measured: Measurements, words: Words, font: str | None) -> D
     return draw(panels, font=font)
 
 
-def staleness_figure(measured: Measurements, words: Words, font: str | None) -> Drawing:
+def staleness_figure(measured: StragglerMeasurements, words: Words, font: str | None) -> Drawing:
     """How stale updates are, of the ways that have stale ones."""
 
     def line(condition: str, way: str) -> Line:

@@ -1,12 +1,12 @@
 """The findings of the part: which numbers go into which claim."""
 
 from shoal.labs.optimise.straggler import claims
-from shoal.labs.optimise.straggler.measure import Measurements, Watched
+from shoal.labs.optimise.straggler.measure import StragglerMeasurements, Watched
 from shoal.labs.optimise.straggler.plan import STALENESS, TARGET
 from shoal.report.findings import Finding
 
 
-def find(measured: Measurements) -> dict[str, list[Finding]]:
+def find(measured: StragglerMeasurements) -> dict[str, list[Finding]]:
     """The findings, by section of the analysis."""
     ways = measured.ways
     bsp, ssp, asp = (ways["always", way] for way in ("bsp", "ssp", "asp"))

@@ -16,7 +16,7 @@ from shoal import data
 from shoal.events.file import Record, read_events
 from shoal.events.folder import RunFolder
 from shoal.events.steps import StepRecord, settled, steps_of
-from shoal.labs.optimise.straggler.plan import BATCH_SIZE, STALENESS, Plan, sync_of
+from shoal.labs.optimise.straggler.plan import BATCH_SIZE, STALENESS, StragglerPlan, sync_of
 from shoal.labs.optimise.straggler.updates import Update, bound_broken, updates_in
 from shoal.labs.runs import Runs
 from shoal.report.findings import Measured, inside_run
@@ -95,10 +95,10 @@ class Watched:
 
 
 @dataclass(frozen=True)
-class Measurements:
+class StragglerMeasurements:
     """Everything measured."""
 
-    plan: Plan
+    plan: StragglerPlan
     samples: int
     """Of an epoch."""
     validation_samples: int
@@ -113,7 +113,7 @@ class Measurements:
         return -(-self.samples // BATCH_SIZE)
 
 
-def measure(plan: Plan, runs: Runs) -> Measurements:
+def measure(plan: StragglerPlan, runs: Runs) -> StragglerMeasurements:
     """Read every run folder."""
     dataset = data.load(plan.data)
     samples = len(dataset.train)
@@ -129,7 +129,7 @@ def measure(plan: Plan, runs: Runs) -> Measurements:
         for (condition, way), name in named.items()
     }
     ssp = {condition: watched for (condition, way), watched in ways.items() if way == "ssp"}
-    return Measurements(
+    return StragglerMeasurements(
         plan,
         samples,
         len(dataset.validation or ()),
@@ -138,7 +138,7 @@ def measure(plan: Plan, runs: Runs) -> Measurements:
     )
 
 
-def _watched(run: Path, plan: Plan, samples: int, way: str) -> Watched:
+def _watched(run: Path, plan: StragglerPlan, samples: int, way: str) -> Watched:
     folder = RunFolder(run)
     records = [settled(read_events(folder.events(rank))) for rank in range(plan.workers)]
     has_server = isinstance(sync_of(way), ServerConfig)

@@ -5,12 +5,12 @@ from shoal.labs.optimise.straggler import document
 from shoal.labs.optimise.straggler.figures import figures
 from shoal.labs.optimise.straggler.findings import find
 from shoal.labs.optimise.straggler.measure import measure
-from shoal.labs.optimise.straggler.plan import Plan, plan_for
+from shoal.labs.optimise.straggler.plan import StragglerPlan, plan_for
 from shoal.labs.optimise.straggler.tables import tables
 
 STRAGGLER = Part(
     plan=plan_for,
-    runs=Plan.runs,
+    runs=StragglerPlan.runs,
     measure=measure,
     findings=find,
     figures=figures,

@@ -49,7 +49,7 @@ VALIDATION = 0.2
 
 
 @dataclass(frozen=True)
-class Size:
+class StragglerSize:
     """How much is trained."""
 
     epochs: int
@@ -57,8 +57,8 @@ class Size:
     """Runs of each of the two ways whose times to an accuracy are compared."""
 
 
-FULL, FULL_SAMPLES = Size(epochs=8, repeats=6), 5000
-QUICK, QUICK_SAMPLES = Size(epochs=7, repeats=5), 2400
+FULL, FULL_SAMPLES = StragglerSize(epochs=8, repeats=6), 5000
+QUICK, QUICK_SAMPLES = StragglerSize(epochs=7, repeats=5), 2400
 
 
 def sync_of(way: str) -> SyncConfig:
@@ -74,11 +74,11 @@ def sync_of(way: str) -> SyncConfig:
 
 
 @dataclass(frozen=True)
-class Plan:
+class StragglerPlan:
     """The experiment."""
 
     workers: int
-    size: Size
+    size: StragglerSize
     data: DataConfig
     """A part of it is held out."""
     seed: int = 0
@@ -137,8 +137,8 @@ class Plan:
         return replace(config, output=replace(config.output, trace=True))
 
 
-def plan_for(workers: int, quick: bool, first_seed: int) -> Plan:
+def plan_for(workers: int, quick: bool, first_seed: int) -> StragglerPlan:
     """The plan of a run."""
     samples = QUICK_SAMPLES if quick else FULL_SAMPLES
     data = DigitsConfig(samples=samples, validation=VALIDATION)
-    return Plan(max(workers, FEWEST), QUICK if quick else FULL, data, first_seed)
+    return StragglerPlan(max(workers, FEWEST), QUICK if quick else FULL, data, first_seed)

@@ -1,11 +1,11 @@
 """Every number of the part, as tables for other programs."""
 
-from shoal.labs.optimise.straggler.measure import Measurements
+from shoal.labs.optimise.straggler.measure import StragglerMeasurements
 from shoal.labs.optimise.straggler.plan import TARGET
 from shoal.report.plain_tables import Records
 
 
-def tables(measured: Measurements) -> dict[str, Records]:
+def tables(measured: StragglerMeasurements) -> dict[str, Records]:
     """The tables by name."""
     return {
         "stragglers": [

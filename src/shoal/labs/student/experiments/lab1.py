@@ -7,8 +7,8 @@ from shoal.config.write import to_plain
 from shoal.errors import ConfigError, DivergedError
 from shoal.labs.lab1.lab import LAB as LAB1
 from shoal.labs.lab1.lab import Lab1Settings
-from shoal.labs.lab1.measure import Measurements
-from shoal.labs.lab1.plan import NAMES, Plan
+from shoal.labs.lab1.measure import Lab1Measurements
+from shoal.labs.lab1.plan import NAMES, Lab1Plan
 from shoal.labs.numbers import scientific
 from shoal.labs.page.page import Page
 from shoal.labs.runs import Runs
@@ -33,7 +33,7 @@ EQUAL_WITHIN = 1e-4
 """Of the largest weight, in double precision; a wrong rule differs by far more."""
 
 
-def lab_plan(settings: Lab1Settings, submission: Submission) -> Plan:
+def lab_plan(settings: Lab1Settings, submission: Submission) -> Lab1Plan:
     """Lab 1's plan with the student's optimizers."""
     return replace(LAB1.plan(settings), code=submission.fingerprint)
 
@@ -59,7 +59,7 @@ def measure(plan: StudentPlan, names: Sequence[str], host: StudentHost, runs: Ru
     return parts
 
 
-def measure_lab(plan: StudentPlan, runs: Runs) -> Measurements:
+def measure_lab(plan: StudentPlan, runs: Runs) -> Lab1Measurements:
     """The experiment of the lab."""
     try:
         return LAB1.measure(plan.lab, runs)

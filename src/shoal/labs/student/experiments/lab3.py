@@ -12,7 +12,7 @@ from shoal.data.load import load
 from shoal.labs.lab3.lab import LAB as LAB3
 from shoal.labs.lab3.lab import Lab3Settings
 from shoal.labs.lab3.own_loop import WAYS, OwnResult, Way, train_way
-from shoal.labs.lab3.plan import Plan
+from shoal.labs.lab3.plan import Lab3Plan
 from shoal.labs.runs import Runs
 from shoal.labs.student import claims
 from shoal.labs.student.host import StudentHost
@@ -34,14 +34,14 @@ RIGHT = {
 """What each of the student's samplers is compared with."""
 
 
-def lab_plan(settings: Lab3Settings, submission: Submission) -> Plan:
+def lab_plan(settings: Lab3Settings, submission: Submission) -> Lab3Plan:
     """The numbers of workers, the data and the settings of a run are the lab's."""
     return LAB3.plan(settings)
 
 
 def measure(plan: StudentPlan, names: Sequence[str], host: StudentHost, runs: Runs) -> dict[str, StudentPart]:
     """Every sampler that was written, with every number of workers."""
-    lab: Plan = plan.lab
+    lab: Lab3Plan = plan.lab
     num_samples, parts = len(load(lab.data).train), dict[str, StudentPart]()
     for workers in lab.workers:
         runs.say("progress.own_right")

@@ -16,8 +16,8 @@ from shoal.data.division import Global
 from shoal.events.file import read_events
 from shoal.events.folder import RunFolder
 from shoal.events.spans import HostClock, SpanRecorder
-from shoal.training import balance as balance_module
-from shoal.training.balance import Balance, balanced, own_seconds, shares_at_least_one
+from shoal.training.hooks import balance as balance_module
+from shoal.training.hooks.balance import Balance, balanced, own_seconds, shares_at_least_one
 
 HERE = Path(__file__).parent
 

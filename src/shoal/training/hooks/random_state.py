@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from shoal.data.division import ByLeaves
 from shoal.data.seeds import generator_for, seed_for
 from shoal.strategies.pieces.piece import Piece
-from shoal.training.hooks import Hook
+from shoal.training.hooks.hook import Hook
 from shoal.training.progress import Progress
 
 DREW_LATE = (
@@ -63,10 +63,12 @@ class RandomState(Hook):
         """Stop swapping, if the model has drawn nothing for any sample; swap again, if it draws after all."""
         if self._swap is None or self._swap.has_drawn:
             return
+        with _ONE_AT_A_TIME:  # then no thread has swapped its own state in
+            shared = torch.get_rng_state()
         if self._untouched is None and num_samples:
             self._stack.close()
-            self._untouched = _shared_state()
-        elif self._untouched is not None and not torch.equal(_shared_state(), self._untouched):
+            self._untouched = shared
+        elif self._untouched is not None and not torch.equal(shared, self._untouched):
             if not self._rank:
                 warnings.warn(DREW_LATE, stacklevel=2)
             self._swap.has_drawn = True
@@ -128,12 +130,6 @@ class _Swap(TorchDispatchMode):
             finally:
                 self.state = torch.get_rng_state()
                 torch.set_rng_state(shared)
-
-
-def _shared_state() -> Tensor:
-    """The state of torch's generator, while no thread has swapped its own in."""
-    with _ONE_AT_A_TIME:
-        return torch.get_rng_state()
 
 
 def _has_own_generator(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:

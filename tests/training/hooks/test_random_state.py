@@ -9,7 +9,7 @@ import torch
 from small_runs import train
 
 from shoal.comm.threads.group import run_threads
-from shoal.training.random_state import RandomState
+from shoal.training.hooks.random_state import RandomState
 
 NET = """
 import torch

@@ -1,4 +1,4 @@
-"""Hooks: the parts of a run that the training loop does not know by name.
+"""The base of hooks: the parts of a run that the training loop does not know by name.
 
 Pruning, a limit of memory, balance, seeds of leaves, events and checkpoints are hooks. `hooks_of` in `worker.py` makes
 the list of a run; a new one is a class with the moments that it needs, and a line there.

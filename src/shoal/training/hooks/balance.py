@@ -16,7 +16,7 @@ from shoal.comm.group import Group
 from shoal.data.division import Global
 from shoal.data.division.order import shares_by_weight
 from shoal.events.spans import SpanRecorder
-from shoal.training.hooks import Hook
+from shoal.training.hooks.hook import Hook
 
 EVERY = 10
 """Steps between two updates of the shares: enough for a median, few enough to follow changes of the machine."""

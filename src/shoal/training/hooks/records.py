@@ -16,7 +16,7 @@ from shoal.strategies.exchange.choice import Choice, CodecNotice
 from shoal.strategies.pieces.whole_tensors import WholeTensors
 from shoal.training import checkpoint
 from shoal.training.evaluation import Metrics
-from shoal.training.hooks import Hook
+from shoal.training.hooks.hook import Hook
 from shoal.training.progress import Progress
 from shoal.training.run import Run
 from shoal.training.setup.links import link_event

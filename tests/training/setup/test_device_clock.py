@@ -13,9 +13,9 @@ from shoal.events.folder import RunFolder
 from shoal.events.spans import HostClock, SpanRecorder, host_ns
 from shoal.report.communication import communication
 from shoal.strategies.strategy import StepResult
-from shoal.training.clock import measure_clock_offset
 from shoal.training.observer import Silent
 from shoal.training.progress import Progress
+from shoal.training.setup.device import measure_clock_offset
 from shoal.training.steplog import StepLog
 
 SECOND_NS = 1_000_000_000

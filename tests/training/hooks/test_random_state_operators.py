@@ -6,7 +6,7 @@ import threading
 import pytest
 import torch
 
-from shoal.training.random_state import make_operator_objects_once
+from shoal.training.hooks.random_state import make_operator_objects_once
 
 SELDOM = (
     *(
