@@ -25,7 +25,7 @@ from shoal.labs.check.nodes import Node, run_nodes
 from shoal.labs.lab4.check.holds import Holds
 from shoal.labs.lab4.check.judge import Task, judge, values
 from shoal.labs.lab4.check.mended import PLACES, run_mended
-from shoal.labs.lab4.check.observe import Enough, Wrong, install
+from shoal.labs.lab4.check.observe import Enough, Wrong, install, watch_returns
 from shoal.labs.lab4.check.reference import PARAMETERS
 from shoal.labs.lab4.check.reports import gather
 from shoal.labs.lab4.check.seen import FIRST, LAST, SEEN, Step
@@ -147,7 +147,7 @@ def worker(
     holds = Holds(Path(scratch), microbatches) if microbatches > 1 else None
     install(folder, steps, holds)
     errors: list[BaseException] = []
-    thread = Thread(target=_program, args=(folder, ours, errors), daemon=True)
+    thread = Thread(target=_program, args=(folder, steps, ours, errors), daemon=True)
     thread.start()
     deadline_s, waited_in = time.monotonic() + limit_s, dict[str, str]()
     while thread.is_alive() and time.monotonic() < deadline_s:
@@ -170,7 +170,8 @@ def worker(
     return {"waits": "", **answer}
 
 
-def _program(folder: str, ours: Collection[Task], errors: list[BaseException]) -> None:
+def _program(folder: str, steps: int, ours: Collection[Task], errors: list[BaseException]) -> None:
+    watch_returns(steps)
     try:
         if ours:
             run_mended(folder, ours)
