@@ -71,7 +71,7 @@ class Clock:
             self._replace(Tensor, name, self.wait, also=True)
         torch.cuda.synchronize = self.synchronize
         gpu.Event.synchronize = self.wait
-        gpu.Event.now = lambda _: self.mark()
+        gpu.Event.now = lambda self_: self.mark()  # pyright: ignore[reportAttributeAccessIssue]
 
     def pretend_gpu(self) -> None:
         """Let the student's code find a GPU."""

@@ -175,7 +175,7 @@ def softmax_faults(seen: Seen, step: Step) -> list[tuple[Task, Fault]]:
     place = next(each.place for each in seen.backwards if each.context == step.context)
     elsewhere = [each for report in step.before for each in report.softmaxes if each not in seen.softmaxes]
     functions, place = [([], place), *seen.softmaxes, *elsewhere][-1]
-    task = next((each for each in FORWARDS if elsewhere or each in functions), "train_step")
+    task: Task = next((each for each in FORWARDS if elsewhere or each in functions), "train_step")
     return [(task, fault("softmax_before", place=place))]
 
 
