@@ -167,11 +167,12 @@ def test_a_slow_node_may_be_where_no_run_shows_it(tmp_path, files, slow):
     assert may_be_slow(tmp_path) is slow
 
 
-def test_flags_for_a_slow_node_are_given_together_and_methods_one_by_one():
+def test_flags_for_a_slow_node_are_given_together_and_with_each_method():
     options = [
         {"name": "rank", "kind": "int", "choices": [], "default": 0},
         {"name": "slow_rank", "kind": "int", "choices": [], "default": -1},
         {"name": "delay", "kind": "float", "choices": [], "default": 0.0},
         {"name": "method", "kind": "str", "choices": ["a", "b", "c"], "default": "a"},
     ]
-    assert variations(options) == [{"slow_rank": 1, "delay": 0.05}, {"method": "b"}, {"method": "c"}]
+    slow = {"slow_rank": 1, "delay": 0.05}
+    assert variations(options) == [slow, {**slow, "method": "b"}, {**slow, "method": "c"}]
