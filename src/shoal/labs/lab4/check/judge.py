@@ -175,8 +175,8 @@ def softmax_faults(seen: Seen, step: Step) -> list[tuple[Task, Fault]]:
     place = next(each.place for each in seen.backwards if each.context == step.context)
     elsewhere = [each for report in step.before for each in report.softmaxes if each not in seen.softmaxes]
     functions, place = [([], place), *seen.softmaxes, *elsewhere][-1]
-    task: Task = next((each for each in FORWARDS if elsewhere or each in functions), "train_step")
-    return [(task, fault("softmax_before", place=place))]
+    tasks: list[Task] = [each for each in FORWARDS if elsewhere or each in functions]
+    return [(tasks[0] if tasks else "train_step", fault("softmax_before", place=place))]
 
 
 def returned_faults(seen: Seen, right: bool) -> list[Fault]:
