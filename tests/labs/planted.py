@@ -49,12 +49,35 @@ def both(name, lab, ours=None, course=None):
     )
 
 
+def right(name, lab, changes):
+    """A right program in the course's form, with (old, new) lines in any of its files."""
+    return Planted(name, lab, {"course": Edit("", changes, "", "")})
+
+
 OPTIMIZER, MODEL, UTILS, SAMPLER = "MyOptimizer.py", "model.py", "dist_utils.py", "sampler.py"
 COUNT = ("        self.steps += 1\n", "            if param.grad is not None:\n                m.mul_")
 BACK = "    loss.backward()\n"
 SYNC = "            torch.cuda.synchronize()\n"
 SLEEP = "            if bottleneck and rank == 1:\n                time.sleep(0.1)\n"
+STARTS = f"{SYNC}            start = time.time()\n"
 AVERAGED = "            spent += time.time() - start\n"
+
+LOOP = "        for i, (inputs, labels) in enumerate(dataloader):\n"
+REDUCE = "            dist.all_reduce(param.grad.data, op=dist.ReduceOp.AVG)\n"
+SUMS = "        dist.all_reduce(param.grad.data, op=dist.ReduceOp.SUM)\n        param.grad.data /= size\n"
+CALLS = "                dist_utils.allreduce_average_gradients(model)\n"
+PARTITION = """class Partition(torch.utils.data.Dataset):
+    def __init__(self, data, index):
+        self.data, self.index = data, index
+
+    def __len__(self):
+        return len(self.index)
+
+    def __getitem__(self, index):
+        return self.data[self.index[index]]
+
+
+def train("""
 
 PLANTED = (
     # Lab 1
@@ -107,6 +130,12 @@ PLANTED = (
         "softmax before the cross-entropy", "1",
         (MODEL, {"loss_fn(model(pictures), labels)": "loss_fn(model(pictures).softmax(1), labels)"}, "train_step", "not the gradient"),
         (MODEL, {"loss_fn(model(inputs), labels)": "loss_fn(F.softmax(model(inputs), dim=1), labels)"}, "train_step", "takes the softmax itself"),
+    ),
+    both("only the first batch of each pass", "1", None,
+        (MODEL, {"            losses.append(loss.item())\n": "            losses.append(loss.item())\n            break\n"}, "batches", "ends after its first batch"),
+    ),
+    both("a return in the loop over the batches", "1", None,
+        (MODEL, {"    losses = []\n    for": "    losses = []\n    one_pass(model, dataloader, optimizer, loss_fn, losses) or one_pass(model, dataloader, optimizer, loss_fn, losses)\n    return losses\n\n\ndef one_pass(model, dataloader, optimizer, loss_fn, losses, num_epochs=1):\n    for", "            losses.append(loss.item())\n    return losses": "            losses.append(loss.item())\n            return None"}, "batches", "ends after its first batch"),
     ),
     # Lab 2
     both(
@@ -167,6 +196,49 @@ PLANTED = (
         (MODEL, {"    optimizer.step()\n    return": "    optimizer.zero_grad()\n    optimizer.step()\n    return"}, "train_step", "cleared before the step"),
         (MODEL, {"            optimizer.step()\n": "            optimizer.zero_grad()\n            optimizer.step()\n"}, "train_step", "no gradient"),
     ),
+    both(
+        "a handle of all_reduce that nobody waits for", "2",
+        (UTILS, {"op=dist.ReduceOp.SUM)\n            param.grad /= dist.get_world_size()\n\n\ndef allgather": "op=dist.ReduceOp.SUM, async_op=True)\n            param.grad /= dist.get_world_size()\n\n\ndef allgather"}, "allreduce_average_gradients", "async_op=True"),
+        (UTILS, {"op=dist.ReduceOp.AVG)": "op=dist.ReduceOp.AVG, async_op=True)"}, "allreduce_average_gradients", "async_op=True"),
+    ),
+    both(
+        "a handle of all_gather that nobody waits for", "2", None,
+        (UTILS, {"dist.all_gather(parts, param.grad)": "dist.all_gather(parts, param.grad, async_op=True)"}, "allgather_average_gradients", "async_op=True"),
+    ),
+    both("handles in the training loop that nobody waits for", "2", None,
+        (MODEL, {"                dist_utils.allreduce_average_gradients(model)": "                handles = [dist_utils.dist.all_reduce(p.grad, op=dist_utils.dist.ReduceOp.AVG, async_op=True) for p in model.parameters()]", SYNC: "", ".cuda()": ""}, "train_step", "async_op=True"),
+    ),
+    both(
+        "backward inside the timed part", "2",
+        (MODEL, {f"{BACK}    time.sleep(delay_s)  # before the collective: after it no node would wait for this one\n": "    time.sleep(delay_s)\n", "start_s = synchronised(pictures.device)\n": f"start_s = synchronised(pictures.device)\n{BACK}"}, "train_step", "also times the backward pass"),
+        (MODEL, {STARTS: "", "            loss.backward()\n": f"{STARTS}            loss.backward()\n"}, "train_step", "also times the backward pass"),
+    ),
+    both("forward and backward inside the timed part", "2", None,
+        (MODEL, {STARTS: "", "            loss = loss_fn(": f"{STARTS}            loss = loss_fn("}, "train_step", "also times the backward pass"),
+    ),
+    both("a slow node for all-reduce only", "2", None,
+        (MODEL, {"if bottleneck and rank == 1:": 'if bottleneck and rank == 1 and method == "allreduce":'}, "train_step", "only with all_reduce"),
+    ),
+    both("a slow node for all-gather only", "2", None,
+        (MODEL, {SLEEP: "", "            else:\n                dist_utils": "            else:\n                if bottleneck and rank == 1:\n                    time.sleep(0.1)\n                dist_utils"}, "train_step", "only with all_gather"),
+    ),
+    both(
+        "gradients averaged twice", "2",
+        (MODEL, {"device)\n    average(model)\n": "device)\n    average(model)\n    average(model)\n"}, "train_step", "called 2 times"),
+        (MODEL, {"                dist_utils.allreduce_average_gradients(model)\n": "                dist_utils.allreduce_average_gradients(model)\n                dist_utils.allreduce_average_gradients(model)\n"}, "train_step", "twice in a step"),
+    ),
+    both("gradients gathered twice", "2", None,
+        (MODEL, {"            torch.cuda.synchronize()\n            spent": '            if method != "allreduce":\n                dist_utils.allgather_average_gradients(model)\n            torch.cuda.synchronize()\n            spent'}, "train_step", "twice in a step"),
+    ),
+    both("the same samples on all nodes", "2", None,
+        (MODEL, {"batch_size=32, sampler=sampler": "batch_size=32"}, "train_step", "the same samples"),
+    ),
+    both("the same random samples on all nodes", "2", None,
+        (MODEL, {"    data = mnist(True)": "    torch.manual_seed(0)\n    data = mnist(True)", "batch_size=32, sampler=sampler": "batch_size=32, shuffle=True"}, "train_step", "the same samples"),
+    ),
+    both("every node has rank 0's samples", "2", None,
+        (MODEL, {"rank=args.rank)\n    loader": "rank=0)\n    loader"}, "train_step", "the same samples"),
+    ),
     # Lab 3
     both(
         "a sampler that ranges over one node's share", "3",
@@ -219,6 +291,12 @@ PLANTED = (
     both("a sampler for one node on every node", "3", None,
         (MODEL, {"args.n_devices, rank, shuffle": "1, 0, shuffle"}, "train_epoch", "the set is not divided"),
     ),
+    both("the sum of the gradients instead of their mean", "3", None,
+        (UTILS, {"        param.grad.data /= size\n": ""}, "train_epoch", "the sum of the nodes"),
+    ),
+    both("all-reduce without an operator", "3", None,
+        (UTILS, {"dist.all_reduce(param.grad.data, op=dist.ReduceOp.SUM)\n        param.grad.data /= size\n": "dist.all_reduce(param.grad)\n"}, "train_epoch", "the sum of the nodes"),
+    ),
     # Lab 4
     both(
         "initialising a model that holds only remote references", "4",
@@ -240,6 +318,71 @@ PLANTED = (
         (MODEL, {"        optimizer.step(context_id)\n    return": "    optimizer.step(context_id)\n    return"}, "train_step", "after the context was left"),
         (MODEL, {"            optimizer.step(context_id)\n": "        optimizer.step(context_id)\n"}, "train_step", "after the context was left"),
     ),
+    both(
+        "train_step returns nothing", "4",
+        (MODEL, {"        optimizer.step(context_id)\n    return loss.item()": "        optimizer.step(context_id)\n    loss.item()"}, "train_step", "expected a float, got a NoneType"),
+    ),
+    both(
+        "train_step returns the sum of the losses", "4",
+        (MODEL, {"    return loss.item()": "    return loss.item() * len(labels)"}, "train_step", "it returns a loss of"),
+    ),
+    both(
+        "one seed for both stages", "4",
+        (UTILS, {"args=(stage, seed + number)": "args=(stage, seed)"}, "init_parameters", "same random numbers"),
+    ),
+    both(
+        "softmax at the end of forward", "4",
+        (MODEL, {"        return rpc.rpc_sync(fc.owner(), run_stage, args=(fc, shapes))": "        return torch.softmax(rpc.rpc_sync(fc.owner(), run_stage, args=(fc, shapes)), dim=1)"}, "forward", "softmax"),
+        (MODEL, {"        return self.fc2(x)": "        return torch.softmax(self.fc2(x), dim=1)"}, "forward", "softmax"),
+    ),
+    both(
+        "softmax in the training step", "4",
+        (MODEL, {"cross_entropy(scores, labels)": "cross_entropy(scores.softmax(1), labels)"}, "train_step", "softmax"),
+        (MODEL, {"criterion(outputs, labels)": "criterion(nn.Softmax(dim=1)(outputs), labels)"}, "train_step", "softmax"),
+    ),
+)  # fmt: skip
+
+ALIKE = (
+    # Right programs that look like wrong ones. Lab 1
+    right("a random batch in each of a few steps", "1", {LOOP: "        for i in range(12):\n            inputs, labels = next(iter(dataloader))\n"}),
+    right("so many steps in all", "1", {"            losses.append(loss.item())\n": "            losses.append(loss.item())\n            if len(losses) == 9:\n                return losses\n"}),
+    right("one step of each training, to try it", "1", {"        plt.plot(": "        for inputs, labels in loader:\n            optimizer.zero_grad()\n            nn.CrossEntropyLoss()(model(inputs), labels).backward()\n            optimizer.step()\n            break\n        plt.plot("}),
+    right("a look at the first batch", "1", {"    losses = []\n": "    losses = []\n    for inputs, labels in dataloader:\n        plt.imshow(inputs[0][0])\n        break\n"}),
+    # Lab 2
+    right("handles that are waited for later", "2", {
+        f"        if param.grad is not None:\n{REDUCE}": (
+            "        if param.grad is not None:\n            handles.append(dist.all_reduce(param.grad, async_op=True))\n"
+            "    for handle in handles:\n        handle.wait()\n    for param in model.parameters():\n        param.grad /= dist.get_world_size()\n"),
+        "gradients(model):\n    for param in model.parameters():\n        if param.grad is not None:\n            handles": "gradients(model):\n    handles = []\n    for param in model.parameters():\n        if param.grad is not None:\n            handles",
+    }),
+    right("handles that the training loop waits for", "2", {
+        f"    for param in model.parameters():\n        if param.grad is not None:\n{REDUCE}": "    return [dist.all_reduce(p.grad, op=dist.ReduceOp.AVG, async_op=True) for p in model.parameters()]\n",
+        CALLS: "                for handle in dist_utils.allreduce_average_gradients(model):\n                    handle.wait()\n",
+        SYNC: "", ".cuda()": "",
+    }),
+    right("the loss of all nodes, for the curve", "2", {"            loss.backward()\n": "            loss.backward()\n            shown = loss.detach().clone()\n            dist_utils.dist.all_reduce(shown, async_op=True)\n", SYNC: "", ".cuda()": ""}),
+    right("the time of whole steps", "2", {STARTS: "", "            loss = loss_fn(": f"{STARTS}            loss = loss_fn(", f"{AVERAGED}            optimizer.step()\n": f"            optimizer.step()\n{AVERAGED}"}),
+    right("the time of backward, too", "2", {"            optimizer.zero_grad()\n": f"            optimizer.zero_grad()\n{SYNC}            begin = time.time()\n", STARTS: f"{SYNC}            start = time.time()\n            computed = start - begin\n"}),
+    right("a part of the set that each node takes itself", "2", {"    sampler = Dist": "    data = torch.utils.data.Subset(data, range(args.rank, len(data), args.n_devices))\n    sampler = Dist", "batch_size=32, sampler=sampler": "batch_size=32"}),
+    right("the average repeated, to time it", "2", {CALLS: f"                for _ in range(5):\n    {CALLS}"}),
+    right("node 1 waits for node 0 at the start", "2", {"    data = mnist(True)": "    if args.rank == 1:\n        time.sleep(2)\n    data = mnist(True)"}),
+    # Lab 3
+    right("a sum, and a learning rate for it", "3", {SUMS: SUMS.splitlines(keepends=True)[0], "lr=0.01": "lr=0.01 / args.n_devices"}),
+    right("a sum, and a loss for it", "3", {SUMS: SUMS.splitlines(keepends=True)[0], "            loss.backward()": "            (loss / dist_utils.get_world_size()).backward()"}),
+    right("a sum, divided in the training loop", "3", {SUMS: SUMS.splitlines(keepends=True)[0], "            optimizer.step()": "            for p in model.parameters():\n                p.grad.mul_(1 / dist_utils.get_world_size())\n            optimizer.step()"}),
+    right("divided before the sum", "3", {SUMS: "".join(reversed(SUMS.splitlines(keepends=True)))}),
+    right("the tutorial's Partition", "3", {
+        "def train(": PARTITION, "        dataloader.sampler.set_epoch(epoch)\n": "",
+        "    loader = torch.utils.data.DataLoader(data, batch_size=32, shuffle=False, sampler=sampler)": "    data = Partition(data, range(rank, len(data), args.n_devices))\n    loader = torch.utils.data.DataLoader(data, batch_size=32, shuffle=True)",
+    }),
+    # Lab 4
+    right("log-softmax and nll_loss", "4", {"return self.fc2(x)": "return torch.log_softmax(self.fc2(x), dim=1)", "nn.CrossEntropyLoss()": "nn.NLLLoss()"}),
+    right("both stages seeded alike", "4", {"torch.manual_seed(2)": "torch.manual_seed(1)"}),
+    right("probabilities for the accuracy", "4", {"            loss = criterion": "            right = (outputs.softmax(1).argmax(1) == labels).sum()\n            loss = criterion"}),
+    right("a function train_step of its own", "4", {
+        "def train(args)": "def train_step(model, optimizer, criterion, inputs, labels, micro):\n    with dist_autograd.context() as context_id:\n        outputs = model.pipelined(inputs, micro) if micro > 1 else model(inputs)\n        dist_autograd.backward(context_id, [criterion(outputs, labels)])\n        optimizer.step(context_id)\n\n\ndef train(args)",
+        "        with dist_autograd.context() as context_id:\n            outputs = model.pipelined(inputs, args.micro) if args.micro > 1 else model(inputs)\n            loss = criterion(outputs, labels)\n            dist_autograd.backward(context_id, [loss])\n            optimizer.step(context_id)\n": "        train_step(model, optimizer, criterion, inputs, labels, args.micro)\n",
+    }),
 )  # fmt: skip
 
 
@@ -251,9 +394,9 @@ def right_files(lab, form):
 def plant(folder, planted, form):
     """Write a right folder with the error in it."""
     files, edit = dict(right_files(planted.lab, form)), planted.edits[form]
-    (path,) = [path for path in files if path.endswith(f"/{edit.file}")]
     for old, new in edit.changes.items():
-        assert old in files[path], (planted.name, form, old)
+        (path, *_) = [path for path in files if path.endswith(edit.file) and old in files[path]] or [""]
+        assert path, (planted.name, form, old)
         files[path] = files[path].replace(old, new)
     write_files(folder, files)
     return folder
@@ -269,7 +412,7 @@ def graded(lab, folders, jobs=2):
 def outcomes(lab, root):
     """(error, form, edit, grade) of every error of a lab, and (None, form, None, grade) of right folders."""
     cases = [(None, form) for form in FORMS] + [
-        (each, form) for each in PLANTED if each.lab == lab for form in each.edits
+        (each, form) for each in (*PLANTED, *ALIKE) if each.lab == lab for form in each.edits
     ]
     folders = []
     for number, (each, form) in enumerate(cases):
@@ -288,7 +431,7 @@ def problem(edit, found):
     """Why a grade is not what it must be; empty if it is."""
     words = {task.name: task.word for task in found.tasks}
     said = {task.name: " | ".join(task.sentences) for task in found.tasks}
-    if edit is None:
+    if edit is None or not edit.task:
         return "" if found.percent == 100 and found.all_right else f"right folder: {words} {said}"
     if words[edit.task] not in ("wrong", "partly") or edit.word not in said[edit.task]:
         return f"not named: {words[edit.task]} {said[edit.task]}"
@@ -308,7 +451,7 @@ def main(labs):
         with TemporaryDirectory() as root:
             for each, form, edit, found in outcomes(lab, root):
                 said = problem(edit, found) or (
-                    f"{edit.task}, {found.percent:.0f} %" if edit else f"{found.percent:.0f} %"
+                    f"{edit.task}, {found.percent:.0f} %" if edit and edit.task else f"{found.percent:.0f} %"
                 )
                 rows.setdefault(each.name if each else "(right)", {})[form] = said
         for name, cells in rows.items():

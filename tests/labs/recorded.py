@@ -18,5 +18,5 @@ def step(optimizer="SGD", grads=1.0, params=2.0, calls=100, now_s=5.0):
 def trained(*between, samples=8, own=1.0, before=(), after=(), **values):
     """One batch: forward, backward, what comes between backward and the step, the step, what comes after it."""
     batch = ("batch", list(range(samples)))
-    back = ("backward", [0.0], [own])
-    return (batch, *before, ("loss", samples), back, *between, step(**values), *after)
+    back = ("backward", [0.0], [own], 2.3)
+    return (batch, *before, ("loss", samples, False, 2.3), back, *between, step(**values), *after)

@@ -5,15 +5,19 @@ from recorded import PASS, recorded, trained
 
 from shoal.labs.check.program import Run, steps_of
 from shoal.labs.lab2.check.course import (
+    average_faults,
     bottleneck_seen,
     branch_faults,
     exchange_faults,
     may_be_slow,
+    one_method_faults,
     seconds_faults,
+    timed_faults,
     variations,
 )
 
-REDUCED = ("collective", "all_reduce")
+REDUCED = ("collective", "all_reduce", 0)
+GATHERED = ("collective", "all_gather", 0)
 SLEEP = ("sleep", 0.1)
 
 
@@ -42,6 +46,52 @@ def test_a_slow_node_is_seen_and_must_be_slow_before_the_collective(second, keys
 def test_a_sleep_between_steps_without_a_loader_is_not_judged():
     second = [each for each in trained(REDUCED, after=(SLEEP,)) if each[0] != "batch"]
     assert bottleneck_seen(nodes(*second)) == [None]
+
+
+@pytest.mark.parametrize(
+    ("between", "key"),
+    [
+        ((REDUCED, ("collective", "all_reduce", 1)), None),
+        ((REDUCED, GATHERED), None),
+        ((REDUCED, REDUCED), "averaged_twice"),
+        ((REDUCED, REDUCED, REDUCED), None),
+        ((("collective", "all_reduce", -1), ("collective", "all_reduce", -1)), None),
+        ((REDUCED, ("unwaited", ["train"])), "unwaited"),
+        ((REDUCED, ("unwaited", ["allreduce_average_gradients", "train"])), None),
+    ],
+)
+def test_gradients_are_averaged_once_and_waited_for(between, key):
+    found = average_faults([steps_of(recorded(PASS, *trained(*between)))])
+    assert [each.key for each in found] == ([key] if key else [])
+
+
+@pytest.mark.parametrize(
+    ("early", "between", "after", "key"),
+    [
+        (("clock",), (REDUCED, "clock"), (), "backward_timed"),
+        (("mark",), (REDUCED, "mark"), (), "backward_timed"),
+        (("clock",), ("clock", REDUCED, "clock"), (), None),
+        (("clock",), (REDUCED,), ("clock",), None),
+        ((), (REDUCED, "clock"), (), None),
+    ],
+)
+def test_a_clock_is_started_after_the_backward_pass(early, between, after, key):
+    batch = trained(*between, before=early, after=after)
+    found = timed_faults([steps_of(recorded(PASS, *batch, *batch))])
+    assert [each.key for each in found] == ([key] if key else [])
+
+
+@pytest.mark.parametrize(
+    ("slowed", "named"),
+    [((REDUCED, GATHERED), None), ((REDUCED,), "all_reduce"), ((GATHERED,), "all_gather"), ((), None)],
+)
+def test_a_node_is_slow_with_both_collectives(slowed, named):
+    usual = [trained(each) for each in (REDUCED, REDUCED, GATHERED)]
+    second = [trained(*([SLEEP] if each in slowed else []), each) for each in (REDUCED, REDUCED, GATHERED)]
+    both = [
+        steps_of(recorded(PASS, *(event for each in steps for event in each))) for steps in (usual, second)
+    ]
+    assert [each.values["named"] for each in one_method_faults([both])] == ([named] if named else [])
 
 
 @pytest.mark.parametrize(
@@ -117,11 +167,12 @@ def test_a_slow_node_may_be_where_no_run_shows_it(tmp_path, files, slow):
     assert may_be_slow(tmp_path) is slow
 
 
-def test_flags_for_a_slow_node_are_given_together_and_methods_one_by_one():
+def test_flags_for_a_slow_node_are_given_together_and_with_each_method():
     options = [
         {"name": "rank", "kind": "int", "choices": [], "default": 0},
         {"name": "slow_rank", "kind": "int", "choices": [], "default": -1},
         {"name": "delay", "kind": "float", "choices": [], "default": 0.0},
         {"name": "method", "kind": "str", "choices": ["a", "b", "c"], "default": "a"},
     ]
-    assert variations(options) == [{"slow_rank": 1, "delay": 0.05}, {"method": "b"}, {"method": "c"}]
+    slow = {"slow_rank": 1, "delay": 0.05}
+    assert variations(options) == [slow, {**slow, "method": "b"}, {**slow, "method": "c"}]

@@ -26,6 +26,7 @@ from typing import Any
 
 from shoal.labs.check import standins
 from shoal.labs.check.sandbox import kernel
+from shoal.labs.check.standins.handles import PENDING, Handle
 
 START_LIMIT_S = 180.0
 """How long the nodes may take to start and join the group; on a busy machine importing torch takes most of it."""
@@ -294,7 +295,11 @@ def _record_calls(pipe: Any) -> None:
             sizes = [str(each.numel()) for each in given if isinstance(each, torch.Tensor)]
             roots = [str(each) for each in given if isinstance(each, int) and not isinstance(each, bool)]
             _tell(pipe, {"call": f"{name}({','.join(sizes[:1] + roots)})"})
-            return function(*args, **kwargs)
+            result = function(*args, **kwargs)
+            if name == "barrier":
+                PENDING.clear()
+            waits = name not in ("isend", "irecv") and hasattr(result, "wait")
+            return Handle(result) if waits else result
 
         return call
 

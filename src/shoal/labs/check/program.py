@@ -5,6 +5,7 @@ order on every node. Flags, processes of its own and data that the machine does 
 programs of many shapes run. A program that stops all the same is not judged by what it did not show.
 """
 
+import math
 import os
 import re
 import runpy
@@ -167,6 +168,22 @@ class Step:
         """Whether such an event came before the step."""
         return any(each.kind in kinds for each in self.before)
 
+    def kinds(self) -> tuple[list[str], list[str]]:
+        """The kinds of events up to the last backward pass, and after it."""
+        kinds = [each.kind for each in self.before]
+        behind = len(kinds) - kinds[::-1].index("backward") if "backward" in kinds else 0
+        return kinds[:behind], kinds[behind:]
+
+    @property
+    def losses(self) -> list[float]:
+        """The mean losses of its batches."""
+        return [each.values[2] for each in self.before if each.kind == "loss"]
+
+    @property
+    def root(self) -> float:
+        """The value from which the last backward pass began; nan without one."""
+        return next((each.values[2] for each in reversed(self.before) if each.kind == "backward"), math.nan)
+
     @property
     def own_grads(self) -> Sequence[float]:
         """The gradient after the last backward pass; zeros without one."""
@@ -225,6 +242,16 @@ def loss_faults(runs: Iterable[Run]) -> list[Fault]:
     """A loss that takes the softmax itself, and is given probabilities."""
     losses = [each for run in runs for each in run.events("loss")]
     return [fault("softmax_twice", place=each.place) for each in losses if each.values[1:] == (True,)][:1]
+
+
+def same_losses(nodes: Sequence[Sequence[Step]]) -> bool:
+    """Whether in every step all nodes have the same loss with the same parameters: they have the same samples."""
+    together = list(zip(*nodes, strict=False))
+    return bool(together) and all(
+        steps[0].losses and steps[0].losses == each.losses and near(steps[0].params, each.params)
+        for steps in together
+        for each in steps[1:]
+    )
 
 
 def near(given: Sequence[float], right: Sequence[float]) -> bool:

@@ -10,7 +10,8 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -24,10 +25,13 @@ from torch.utils.data import dataloader as loading
 from shoal.labs.check.nodes import COLLECTIVE_LIMIT_S, COLLECTIVES
 from shoal.labs.check.standins import gpu, launch, packages, vision
 from shoal.labs.check.standins.clock import Clock
+from shoal.labs.check.standins.handles import PENDING, Handle
 
 SAMPLES = 240
 """Of a training set: divisible by 2, 3 and 4 nodes, and enough for several batches."""
 MOST_STEPS = 1500
+FEW = 100
+"""A tensor with so few numbers is a loss or a count: gradients of a network have more."""
 PROBES = 3
 """Numbers that stand for a gradient: products with random vectors, which are linear in it."""
 
@@ -55,12 +59,17 @@ class Recorder:
         """Record an event with the student's line that caused it."""
         self.events.append([kind, self._place(), *values])
 
-    def _place(self) -> str:
+    def _frames(self) -> Iterator[FrameType]:
+        """The student's frames, the innermost first."""
         frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
         while frame is not None:
             if frame.f_code.co_filename.startswith(f"{self.folder}/"):
-                return f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"
+                yield frame
             frame = frame.f_back
+
+    def _place(self) -> str:
+        for frame in self._frames():
+            return f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"
         return ""
 
     @contextmanager
@@ -109,9 +118,8 @@ class Recorder:
         def iterated(loader: Any) -> Iterator[Any]:
             sampler: Any = loader.sampler
             seed = getattr(sampler, "seed", None)
-            self.note(
-                "pass", _length(loader.dataset), type(sampler).__name__, seed if type(seed) is int else None
-            )
+            seed = seed if type(seed) is int else None
+            self.note("pass", _length(loader.dataset), type(sampler).__name__, seed, _length(loader))
             return iterate(loader)
 
         def indexed(iterator: Any) -> Any:
@@ -141,7 +149,7 @@ class Recorder:
                 backward(loss, *args, **kwargs)
             finally:
                 self._inside -= 1
-            self.note("backward", before, self._probed())
+            self.note("backward", before, self._probed(), _mean(loss))
 
         def built(*args: Any, **kwargs: Any) -> Any:
             made = build(*args, **kwargs)
@@ -164,20 +172,24 @@ class Recorder:
         def created(optimizer: Any, params: Any, *args: Any, **kwargs: Any) -> None:
             create(optimizer, params, *args, **kwargs)
             self._latest = [param for group in optimizer.param_groups for param in group["params"]]
+            self.note("optimizer")
 
         changed_optimizer: Any = Optimizer
         changed_optimizer.__init__ = created
 
     def _loss(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def call(scores: Tensor, labels: Tensor, *args: Any, **kwargs: Any) -> Any:
-            if self._inside == 0 and torch.is_grad_enabled():
-                twice = original.__name__ == "cross_entropy" and _are_probabilities(scores)
-                self.note("loss", len(labels) if labels.ndim else 1, twice)
             self._inside += 1
             try:
-                return original(scores, labels, *args, **kwargs)
+                loss = original(scores, labels, *args, **kwargs)
             finally:
                 self._inside -= 1
+            if self._inside == 0 and torch.is_grad_enabled():
+                twice = original.__name__ == "cross_entropy" and _are_probabilities(scores)
+                count = len(labels) if labels.ndim else 1
+                divisor = count if kwargs.get("reduction") == "sum" else 1
+                self.note("loss", count, twice, _mean(loss) / divisor)
+            return loss
 
         return call
 
@@ -195,6 +207,7 @@ class Recorder:
                 for each in (*args, *kwargs.values()):
                     if isinstance(each, list) and each and all(isinstance(param, Tensor) for param in each):
                         self._params[id(optimizer)] = self._latest = each
+                        self.note("optimizer")
                 create(optimizer, *args, **kwargs)
 
             kind.__init__ = created
@@ -215,6 +228,8 @@ class Recorder:
         if self._inside:
             return
         self._latest = params
+        self.events += [["unwaited", each.place, each.functions] for each in PENDING if each.place]
+        PENDING.clear()
         grads = self._probed()
         values = [] if not params else _probes(params)
         self.note("step", type(optimizer).__name__, grads, values, self._count.taken(), self.clock.now_s)
@@ -248,11 +263,22 @@ class Recorder:
 
     def _collective(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
+            tensors = _tensors(args, kwargs)
             if name != "barrier":
-                self.note("collective", name)
-            return original(*args, **kwargs)
+                own_group = any(isinstance(each, dist.ProcessGroup) for each in (*args, *kwargs.values()))
+                self.note("collective", name, -1 if own_group else self._number(tensors))
+            result = original(*args, **kwargs)
+            if isinstance(result, Handle) and any(each.numel() > FEW for each in tensors):
+                result.place = self._place()
+                result.functions = [frame.f_code.co_name for frame in self._frames()]
+            return result
 
         return call
+
+    def _number(self, tensors: Sequence[Tensor]) -> int:
+        """The number of the parameter whose gradient is among these; -1 without one."""
+        grads = [0 if each.grad is None else each.grad.data_ptr() for each in self._latest]
+        return next((grads.index(each.data_ptr()) for each in tensors if each.data_ptr() in grads), -1)
 
     def _on_gpu(self) -> None:
         """Record whether the program puts anything on a GPU."""
@@ -292,7 +318,22 @@ def _are_probabilities(scores: Tensor) -> bool:
 
 
 def _length(data: Any) -> int:
-    return len(data) if hasattr(data, "__len__") else 0
+    try:
+        return len(data)
+    except TypeError:  # a stream has no length
+        return 0
+
+
+def _mean(values: Tensor) -> float:
+    with torch.no_grad(), torch._C.DisableTorchFunction():  # pyright: ignore
+        return values.detach().double().mean().item()
+
+
+def _tensors(args: Sequence[Any], kwargs: dict[str, Any]) -> list[Tensor]:
+    """The tensors among arguments, and in lists among them."""
+    given = [*args, *kwargs.values()]
+    inner = [part for each in given if isinstance(each, list | tuple) for part in cast("Sequence[Any]", each)]
+    return [each for each in (*given, *inner) if isinstance(each, Tensor)]
 
 
 _VECTORS: dict[tuple[int, int], Tensor] = {}

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from shoal.labs.check.standins import gpu
+from shoal.labs.check.standins.handles import PENDING
 
 CLOCKS = ("perf_counter", "monotonic", "time", "process_time")
 WAITING = ("item", "tolist", "cpu", "numpy", "__float__", "__int__", "__bool__")
@@ -43,6 +44,16 @@ class Clock:
         self.now_s += self.queued_s
         self.queued_s = 0.0
 
+    def synchronize(self, *_: Any, **__: Any) -> None:
+        """Until the GPU has done all its work, also collectives whose handles nobody has waited for."""
+        self.wait()
+        PENDING.clear()
+
+    def mark(self) -> float:
+        """The time of an event of the GPU: when it has done the work that is queued now."""
+        self._note("mark")
+        return self.now_s + self.queued_s
+
     def read(self) -> float:
         """The time."""
         self._note("clock")
@@ -58,9 +69,9 @@ class Clock:
         timeit.default_timer = time.perf_counter
         for name in WAITING:
             self._replace(Tensor, name, self.wait, also=True)
-        torch.cuda.synchronize = self.wait
+        torch.cuda.synchronize = self.synchronize
         gpu.Event.synchronize = self.wait
-        gpu.Event.now = lambda self_: self.now_s + self.queued_s  # pyright: ignore[reportAttributeAccessIssue]
+        gpu.Event.now = lambda self_: self.mark()  # pyright: ignore[reportAttributeAccessIssue]
 
     def pretend_gpu(self) -> None:
         """Let the student's code find a GPU."""

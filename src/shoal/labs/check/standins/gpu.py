@@ -10,12 +10,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from shoal.labs.check.standins.handles import PENDING
+
 FACTORIES = (
     *("tensor", "as_tensor", "zeros", "ones", "empty", "full", "rand", "randn", "randint", "randperm"),
     *("arange", "linspace", "eye", "zeros_like", "ones_like", "empty_like", "full_like", "rand_like"),
     *("randn_like", "randint_like", "Generator", "load"),
 )
-NO_EFFECT = ("synchronize", "set_device", "empty_cache", "manual_seed", "manual_seed_all", "init")
+NO_EFFECT = ("set_device", "empty_cache", "manual_seed", "manual_seed_all", "init")
 
 
 class Event:
@@ -51,6 +53,7 @@ def install() -> None:
             setattr(torch, name, _on_processor(original))
     for name in NO_EFFECT:
         setattr(torch.cuda, name, lambda *_, **__: None)
+    setattr(torch.cuda, "synchronize", lambda *_, **__: PENDING.clear())  # noqa: B010
     setattr(torch.cuda, "Event", Event)  # noqa: B010
     setattr(torch.cuda, "device_count", lambda: 0)  # noqa: B010
     dist.init_process_group = _with_gloo(dist.init_process_group)

@@ -1,12 +1,24 @@
 """Check a program in the course's form: with which samples it steps, and in which order it trains."""
 
+import ast
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from shoal.labs.check.code_files import syntax
 from shoal.labs.check.fault import Fault, fault
-from shoal.labs.check.program import Run, Step, gradient_faults, loss_faults, not_shown, run_program, steps_of
+from shoal.labs.check.program import (
+    Run,
+    Step,
+    gradient_faults,
+    loss_faults,
+    not_shown,
+    run_program,
+    steps_of,
+)
 
 MOST_RUNS = 3
+MOST_PASSES = 100
 NAMES = ("gd", "sgd", "adam")
 """Values for a flag that names the optimizer, unless the parser says which there are."""
 
@@ -23,7 +35,7 @@ def kind_of(optimizer: str) -> str:
 def batches_faults(folder: Path) -> list[Fault]:
     """What is wrong with the batches: GD steps with the whole set, SGD with a part of it in a random order."""
     runs = _runs(str(folder), _stamp(folder))
-    found, seen = dict[str, Fault](), set[str]()
+    found, seen = dict[tuple[str, str], Fault](), set[str]()
     for run in runs:
         for step in _steps(run):
             kind = kind_of(step.optimizer)
@@ -31,9 +43,9 @@ def batches_faults(folder: Path) -> list[Fault]:
                 continue
             seen.add(kind)
             for each in step_faults(kind, step):
-                found.setdefault(each.key, each)
-        for each in order_faults(run):
-            found.setdefault(each.key, each)
+                found.setdefault((each.key, kind), each)
+        for each in (*order_faults(run), *first_batch_faults(run, folder)):
+            found.setdefault((each.key, str(each.values["optimizer"])), each)
     return list(found.values()) or ([] if "gd" in seen else not_shown(runs[0], "GdOptimizer"))
 
 
@@ -59,6 +71,51 @@ def order_faults(run: Run) -> list[Fault]:
             elif event.kind == "step" and kind_of(event.values[0]) == "sgd" and len(order) >= 20:
                 return [fault("stored_order", optimizer="sgd")] if order == list(range(len(order))) else []
     return []
+
+
+def first_batch_faults(run: Run, folder: Path) -> list[Fault]:
+    """Loops over a loader that are left after its first batch, in every pass of a training.
+
+    A few passes are meant as passes; a training of many such steps with a random batch each is SGD, too.
+    """
+    heads = {
+        f"{path.name}:{line}"
+        for path, node in syntax(folder)
+        if isinstance(node, ast.For)
+        for line in range(node.lineno, (node.iter.end_lineno or node.lineno) + 1)
+    }
+    return [
+        fault("first_batch", optimizer=each[0].optimizer, left=each[0].batches - 1, batches=each[0].batches)
+        for each in trainings(run)
+        if 1 < len(each) <= MOST_PASSES
+        and all(one.seen == 1 < one.batches and one.place in heads for one in each)
+    ]
+
+
+@dataclass
+class Pass:
+    """One pass through a loader."""
+
+    place: str
+    batches: int
+    seen: int = 0
+    optimizer: str = ""
+    """Which stepped in it."""
+
+
+def trainings(run: Run) -> list[list[Pass]]:
+    """The passes in which SGD or Adam stepped, together for each optimizer that the program made."""
+    found: list[list[Pass]] = [[]]
+    for event in run.nodes[0] if run.nodes else ():
+        if event.kind == "optimizer":
+            found.append([])
+        elif event.kind == "pass":
+            found[-1].append(Pass(event.place, event.values[3]))
+        elif event.kind == "batch" and found[-1]:
+            found[-1][-1].seen += 1
+        elif event.kind == "step" and found[-1] and kind_of(event.values[0]) != "gd":
+            found[-1][-1].optimizer = kind_of(event.values[0])
+    return [[each for each in passes if each.optimizer] for passes in found]
 
 
 def train_step_faults(folder: Path) -> list[Fault]:

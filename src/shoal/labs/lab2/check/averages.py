@@ -16,6 +16,7 @@ from shoal.labs.check.failures import failures, unlike_calls
 from shoal.labs.check.fault import Check, Fault, fault, parted
 from shoal.labs.check.nodes import Node, run_nodes
 from shoal.labs.check.program import in_its_form
+from shoal.labs.check.standins.handles import PENDING, wait_for
 from shoal.labs.check.student import written
 
 GIVEN = ("train_step", "read_idx", "load_data", "synchronised")
@@ -56,15 +57,18 @@ class Parameters(nn.Module):
 def averaged(rank: int, name: str) -> dict[str, Any]:
     """A node's gradients after averaging, round by round, and whether its parameters are unchanged."""
     average = written("dist_utils", name)
-    model, rounds = Parameters(), list[Values]()
+    model, rounds, unwaited = Parameters(), list[Values](), 0
     for number in range(ROUNDS):
         for param, values in zip(model.parameters(), base(number), strict=True):
             param.grad = FACTORS[rank] * torch.tensor(values)
-        average(model)
+        wait_for(average(model))
+        unwaited += len(PENDING)
+        PENDING.clear()
         rounds.append(
             [[] if p.grad is None else p.grad.detach().flatten().tolist() for p in model.parameters()]
         )
-    return {"rounds": rounds, "unmoved": all(bool((param == 1).all()) for param in model.parameters())}
+    unmoved = all(bool((param == 1).all()) for param in model.parameters())
+    return {"rounds": rounds, "unmoved": unmoved, "unwaited": unwaited}
 
 
 def average_check(task: str, course: bool = True) -> Check:
@@ -120,7 +124,10 @@ def _kind(call: str) -> str:
 def value_faults(nodes: Sequence[Node]) -> list[Fault]:
     """What is wrong with the parameters and the gradients afterwards."""
     moved = [] if all(node.answer["unmoved"] for node in nodes) else [fault("parameters_changed")]
-    return moved + mean_faults(nodes)
+    unwaited = (
+        [fault("unwaited", place="dist_utils.py")] if any(node.answer["unwaited"] for node in nodes) else []
+    )
+    return moved + unwaited + mean_faults(nodes)
 
 
 def mean_faults(nodes: Sequence[Node]) -> list[Fault]:

@@ -2,14 +2,14 @@
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from shoal.labs.check.code_files import code_files
+from shoal.labs.check.code_files import code_files, syntax
 from shoal.labs.check.fault import Fault, fault
 from shoal.labs.check.program import (
-    Event,
     Run,
     Step,
     gradient_faults,
@@ -17,9 +17,11 @@ from shoal.labs.check.program import (
     near,
     not_shown,
     run_program,
+    same_losses,
     steps_of,
     stops,
 )
+from shoal.labs.lab2.check.averages import AVERAGES
 
 NODES = 2
 MOST_RUNS = 3
@@ -45,8 +47,10 @@ def train_step_faults(folder: Path) -> list[Fault]:
         return not_shown(first, "optimizer.step()")
     found = [
         *(each for _, nodes in shown for each in exchange_faults(nodes)),
-        *(each for run, nodes in shown for each in seconds_faults(run, nodes)),
+        *(each for run, nodes in shown for each in (*seconds_faults(run, nodes), *timed_faults(nodes))),
         *(each for _, nodes in shown for each in gradient_faults(nodes[0])),
+        *(each for _, nodes in shown for each in average_faults(nodes)),
+        *(fault("same_samples") for nodes in steps if same_losses(nodes)),
         *loss_faults(runs),
         *branch_faults(folder),
     ]
@@ -56,12 +60,14 @@ def train_step_faults(folder: Path) -> list[Fault]:
     told = bool(bottlenecks) or sleeps or not (stops(first) or may_be_slow(folder))
     if None not in bottlenecks and told:
         found += [each for each in bottlenecks if each] or [fault("no_bottleneck")]
+    if not any(run.stopped for run in runs):
+        found += one_method_faults([nodes for _, nodes in shown])
     distinct = {each.key: each for each in reversed(found)}
     return list(distinct.values()) if distinct or told else not_shown(first, "time.sleep")
 
 
 def variations(options: Sequence[Any]) -> list[dict[str, Any]]:
-    """Values of the program's flags to run it with: a slow node, and each method that it offers."""
+    """Values of the program's flags to run it with: a slow node, alone and with each method that it offers."""
     chosen: dict[str, Any] = {"switch": True, "int": NODES - 1, "float": 0.05}
     slow = {
         option["name"]: option["choices"][-1] if option["choices"] else chosen[option["kind"]]
@@ -74,7 +80,7 @@ def variations(options: Sequence[Any]) -> list[dict[str, Any]]:
         for value in option["choices"]
         if value != option["default"] and not SLOW.search(option["name"])
     ]
-    return ([slow] if slow else []) + methods[:MOST_RUNS]
+    return ([slow] if slow else []) + [{**slow, **each} for each in methods[:MOST_RUNS]]
 
 
 def exchange_faults(nodes: Sequence[Sequence[Step]]) -> list[Fault]:
@@ -92,13 +98,51 @@ def exchange_faults(nodes: Sequence[Sequence[Step]]) -> list[Fault]:
 
 def _exchanges(step: Step) -> bool:
     """Whether a collective comes between the last backward pass and the step."""
-    return any(each.kind == "collective" for each in _averaging(step))
+    return "collective" in step.kinds()[1]
 
 
-def _averaging(step: Step) -> Sequence[Event]:
-    """What comes after the last backward pass."""
-    last = max((place for place, each in enumerate(step.before) if each.kind == "backward"), default=-1)
-    return step.before[last + 1 :]
+def average_faults(nodes: Sequence[Sequence[Step]]) -> list[Fault]:
+    """Gradients that go through the same collective twice, or that nobody waits for.
+
+    The functions that average are checked themselves for waiting, if they have the hand-out's names.
+    """
+    found: list[Fault] = []
+    for step in (step for steps in nodes for step in steps):
+        averaging = step.before[len(step.kinds()[0]) :]
+        calls = Counter(each.values for each in averaging if each.kind == "collective")
+        named = [name for (name, number), times in calls.items() if number >= 0 and times == 2]
+        found += [fault("averaged_twice", named=name) for name in named[:1]]
+        found += [
+            fault("unwaited", place=each.place)
+            for each in step.before
+            if each.kind == "unwaited" and AVERAGES.keys().isdisjoint(each.values[0])
+        ]
+    return found
+
+
+def one_method_faults(runs: Sequence[Sequence[Sequence[Step]]]) -> list[Fault]:
+    """A node that is slow with one of the two collectives only: their times cannot be compared."""
+    slow = dict[str, bool]()
+    for nodes in runs:
+        for kind in METHODS:
+            # The first step may have sleeps of the start in it, where nodes wait for each other.
+            own = [[step for step in steps[1:] if _method(step) == kind] for steps in nodes]
+            if all(own):
+                slow[kind] = slow.get(kind, False) or bool(bottleneck_seen(own))
+    if set(slow.values()) != {True, False}:
+        return []
+    named, other = sorted(slow, key=lambda kind: not slow[kind])
+    return [fault("slow_with_one", named=named, other=other)]
+
+
+def _method(step: Step) -> str:
+    """The collective by which a step exchanges gradients."""
+    called = {
+        each.values[0].partition("_into")[0]
+        for each in step.before[len(step.kinds()[0]) :]
+        if each.kind == "collective" and each.values[1] >= 0
+    }
+    return called.pop() if len(called) == 1 else ""
 
 
 def bottleneck_seen(nodes: Sequence[Sequence[Step]]) -> list[Fault | None]:
@@ -130,8 +174,12 @@ def bottleneck_seen(nodes: Sequence[Sequence[Step]]) -> list[Fault | None]:
 def _sleeps_before(step: Step) -> bool:
     """Whether the node sleeps before the collectives of this step: only then do the others wait for it there."""
     kinds = [each.kind for each in step.before]
-    last = len(kinds) - 1 - kinds[::-1].index("collective") if "collective" in kinds else len(kinds)
-    return "sleep" in kinds[:last]
+    return "sleep" in (kinds[: _exchange(kinds).stop] if "collective" in kinds else kinds)
+
+
+def _exchange(kinds: Sequence[str]) -> slice:
+    """From the first collective to the last."""
+    return slice(kinds.index("collective"), len(kinds) - 1 - kinds[::-1].index("collective"))
 
 
 def seconds_faults(run: Run, nodes: Sequence[Sequence[Step]]) -> list[Fault]:
@@ -139,11 +187,11 @@ def seconds_faults(run: Run, nodes: Sequence[Sequence[Step]]) -> list[Fault]:
     if not run.events("gpu"):
         return []
     for step in (step for steps in nodes for step in steps):
-        kinds = [each.kind for each in _averaging(step)]
+        _, kinds = step.kinds()
         if "collective" not in kinds:
             continue
-        first, last = kinds.index("collective"), len(kinds) - 1 - kinds[::-1].index("collective")
-        before, after = kinds[:first], kinds[last + 1 :]
+        exchange = _exchange(kinds)
+        before, after = kinds[: exchange.start], kinds[exchange.stop + 1 :]
         if "clock" in after and "wait" not in after[: after.index("clock")]:
             return [fault("not_synchronised")]
         if (
@@ -155,19 +203,30 @@ def seconds_faults(run: Run, nodes: Sequence[Sequence[Step]]) -> list[Fault]:
     return []
 
 
+def timed_faults(nodes: Sequence[Sequence[Step]]) -> list[Fault]:
+    """Steps whose clock is read before the backward pass, and then only when the gradients are averaged.
+
+    A reading after the step may be meant for the time of whole steps.
+    """
+    found = 0
+    for step in (step for steps in nodes for step in steps):
+        earlier, kinds = (["clock" if kind == "mark" else kind for kind in each] for each in step.kinds())
+        if "collective" not in kinds or "batch" not in earlier:
+            continue
+        exchange, own = _exchange(kinds), earlier[len(earlier) - earlier[::-1].index("batch") :]
+        readings = ["clock" in each for each in (own, kinds[: exchange.start], kinds[exchange.stop :])]
+        found += readings == [True, False, True]
+    return [fault("backward_timed")] if found > 1 else []
+
+
 def branch_faults(folder: Path) -> list[Fault]:
     """Branches that name one collective and call another: the comparison compares a thing with itself."""
-    for path in code_files(folder):
-        try:
-            tree = ast.parse(path.read_bytes())
-        except (SyntaxError, ValueError):
-            continue
-        for node in ast.walk(tree):
-            for named, done in _branches(node):
-                meant, called = _methods(named), {each for part in done for each in _methods(part)}
-                if len(meant) == 1 and len(called) == 1 and meant != called:
-                    place = f"{path.name}:{done[0].lineno}"
-                    return [fault("branch", place=place, named=min(meant), called=min(called))]
+    for path, node in syntax(folder):
+        for named, done in _branches(node):
+            meant, called = _methods(named), {each for part in done for each in _methods(part)}
+            if len(meant) == 1 and len(called) == 1 and meant != called:
+                place = f"{path.name}:{done[0].lineno}"
+                return [fault("branch", place=place, named=min(meant), called=min(called))]
     return []
 
 

@@ -13,20 +13,23 @@ from shoal.labs.check.standins import gpu
 from shoal.labs.check.standins.clock import Clock
 from shoal.labs.check.student import written
 
-DELAY_S, AVERAGE_S, FORWARD_S = 0.25, 1.0, 16.0
+DELAY_S, AVERAGE_S, BACKWARD_S, FORWARD_S = 0.25, 1.0, 4.0, 16.0
 """Durations on the simulated clock: every sum of them shows what was timed."""
 FACTOR = 3.0
 """The check's average multiplies a gradient by this: a step with another gradient came too early."""
 OUT_OF_ORDER = frozenset({"average_times", "step_times", "step_before_average"})
 """Faults that say already why the gradient of the step is wrong."""
-SECONDS = ("delay_timed", "all_timed", "milliseconds", "wrong_seconds", "not_synchronised", "queue_timed")
+SECONDS = (
+    *("delay_timed", "backward_timed", "all_timed", "milliseconds", "wrong_seconds"),
+    *("not_synchronised", "queue_timed"),
+)
 PARTS = {
     "step": (
         *(*OUT_OF_ORDER, "average_before_backward", "accumulates", "wrong_gradient", "average_cleared"),
         *("not_the_average", "wrong_loss", "never_exchanged", "other_starts", "branch"),
-        *("no_gradient", "softmax_twice"),
+        *("no_gradient", "softmax_twice", "averaged_twice", "unwaited", "same_samples"),
     ),
-    "delay": ("slept", "sleeps_after", "no_bottleneck"),
+    "delay": ("slept", "sleeps_after", "no_bottleneck", "slow_with_one"),
     "seconds": SECONDS,
 }
 """Faults of the three parts of a training step."""
@@ -49,7 +52,10 @@ def train_step_faults() -> list[Fault]:
     train_step = written("model", "train_step")
     model = network()
     optimizer = NotingOptimizer(model.parameters(), notes)
-    hook = model.register_forward_hook(lambda *_: setattr(clock, "now_s", clock.now_s + FORWARD_S))
+    hooks = [
+        model.register_forward_hook(lambda *_: setattr(clock, "now_s", clock.now_s + FORWARD_S)),
+        next(model.parameters()).register_hook(lambda _: setattr(clock, "now_s", clock.now_s + BACKWARD_S)),
+    ]
     earlier, all_found = list[Tensor](), dict[str, Fault]()
     for number in (1, 2):
         pictures, labels = samples(6, seed=number)
@@ -69,7 +75,8 @@ def train_step_faults() -> list[Fault]:
         for each in (*found, *answer_faults(given, loss)):
             all_found.setdefault(each.key, each)
         earlier = [FACTOR * each for each in grad]
-    hook.remove()
+    for hook in hooks:
+        hook.remove()
     if not all_found.keys() & {*SECONDS, "not_two", "not_a_float", "swapped"}:
         all_found.update((each.key, each) for each in gpu_faults(clock, model, optimizer, train_step))
     return list(all_found.values())
@@ -161,8 +168,13 @@ def seconds_faults(seconds: float) -> list[Fault]:
     """What was timed instead of the average."""
     if abs(seconds - AVERAGE_S) < EXACT_S:
         return []
-    whole = {DELAY_S: "delay_timed", FORWARD_S: "all_timed", FORWARD_S + DELAY_S: "all_timed"}
-    named = [key for more, key in whole.items() if abs(seconds - AVERAGE_S - more) < EXACT_S]
+    whole = {0.0: "delay_timed", BACKWARD_S: "backward_timed", FORWARD_S + BACKWARD_S: "all_timed"}
+    named = [
+        key
+        for more, key in whole.items()
+        for delay_s in (0.0, DELAY_S)
+        if abs(seconds - AVERAGE_S - more - delay_s) < EXACT_S
+    ]
     if abs(seconds - 1e3 * AVERAGE_S) < 1e3 * EXACT_S:
         return [fault("milliseconds")]
     return [fault(named[0])] if named else [fault("wrong_seconds", given=seconds, right=AVERAGE_S)]

@@ -12,10 +12,14 @@ from shoal.labs.check.program import (
     near,
     not_shown,
     run_program,
+    same_losses,
     steps_of,
 )
+from shoal.labs.check.record import SAMPLES
 
 NODES = 2
+LOWER = 0.9
+"""A learning rate for the sum of three gradients is two thirds of one for the sum of two."""
 
 
 def train_epoch_faults(folder: Path) -> list[Fault]:
@@ -25,8 +29,8 @@ def train_epoch_faults(folder: Path) -> list[Fault]:
     if len(nodes) < NODES or not all(nodes):
         return not_shown(run, "optimizer.step()")
     return [
-        *passes_faults(run.nodes),
-        *exchange_faults(nodes),
+        *(passes_faults(run.nodes) or [fault("same_losses") for _ in range(same_losses(nodes))]),
+        *(exchange_faults(nodes) or sum_faults(folder, nodes)),
         *gradient_faults(nodes[0]),
         *loss_faults([run]),
     ]
@@ -48,7 +52,12 @@ def passes_faults(nodes: Sequence[Sequence[Event]]) -> list[Fault]:
             found.append(fault("seed_by_rank", seeds=list(map(str, seeds)), missed=missed, samples=whole))
     # Nodes may also train alone, for a comparison: only samples that are never divided are wrong.
     divided = list(zip(*(passes if all(passes) else trained), strict=False))
-    seen = [[set(indices) for _, indices in each] for each in divided]
+    # A part that a node made itself numbers its own samples.
+    seen = [
+        [set(indices) for _, indices in each]
+        for each in divided
+        if all(event.values[0] >= SAMPLES for event, _ in each)
+    ]
     if seen and all(own == each[0] for each in seen for own in each):
         found.append(fault("same_samples", samples=len(seen[0][0])))
     return found
@@ -84,3 +93,37 @@ def exchange_faults(nodes: Sequence[Sequence[Step]]) -> list[Fault]:
         if near(steps[0].grads, plain) and not near(plain, weighted):
             return [fault("mean_of_means")]
     return []
+
+
+def sum_faults(folder: Path, nodes: Sequence[Sequence[Step]]) -> list[Fault]:
+    """Steps with the sum of the nodes' gradients, where neither the loss nor the step is smaller for it.
+
+    Whether the step is smaller shows with one node more: what belongs to a sum falls with the number of nodes.
+    """
+    exchanged = [steps for steps in zip(*nodes, strict=False) if not near(steps[0].grads, steps[0].own_grads)]
+    if not exchanged or not all(map(_sums, exchanged)):
+        return []
+    more = [steps_of(node) for node in run_program(folder, NODES + 1).nodes]
+    rates = [_rate(each[0]) if each else None for each in (nodes, more)]
+    if len(more) == NODES + 1 and rates[0] and rates[1] and rates[1] > LOWER * rates[0]:
+        return [fault("sum", nodes=NODES)]
+    return []
+
+
+def _sums(steps: Sequence[Step]) -> bool:
+    """Whether the nodes step with the sum of the gradients of their mean losses."""
+    total = [sum(each) for each in zip(*(step.own_grads for step in steps), strict=True)]
+    return near(steps[0].grads, total) and all(
+        len(step.losses) == 1 and near(step.losses, [step.root]) for step in steps
+    )
+
+
+def _rate(steps: Sequence[Step]) -> float | None:
+    """By which factor of the gradient the first step moves the parameters; None with another rule."""
+    if len(steps) < 2 or not all(steps[0].grads):
+        return None
+    rates = [
+        (before - after) / grad
+        for before, after, grad in zip(steps[0].params, steps[1].params, steps[0].grads, strict=True)
+    ]
+    return rates[0] if max(rates) - min(rates) < 0.05 * abs(rates[0]) else None

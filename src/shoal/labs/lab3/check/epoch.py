@@ -94,8 +94,8 @@ WRONG: dict[str, tuple[Callable[[int, int], float], bool]] = {
 OTHER_LOSSES = frozenset({*WRONG, "nodes_differ", "unmoved", "not_one_machine"})
 """Faults with which the loss of later steps is another one, too."""
 PARTS = {
-    "epoch": ("set_epoch_not_called", "seed_by_rank", "same_samples"),
-    "training": (*OTHER_LOSSES, "empty_batch", "no_gradient", "softmax_twice"),
+    "epoch": ("set_epoch_not_called", "seed_by_rank", "same_samples", "same_losses"),
+    "training": (*OTHER_LOSSES, "empty_batch", "no_gradient", "softmax_twice", "sum"),
     "loss": ("epoch_loss",),
 }
 """Faults of the three parts of an epoch."""

@@ -9,7 +9,7 @@
     reference  the same network in one process
 """
 
-from shoal.labs.check.fault import Check
+from shoal.labs.check.fault import Check, parted
 from shoal.labs.lab4.check.parts import task_faults
 
 CHECKS = (
@@ -17,7 +17,14 @@ CHECKS = (
     Check(("forward",), "model.py", task_faults("forward"), run="program"),
     Check(("init_parameters",), "dist_utils.py", task_faults("init_parameters"), run="program"),
     Check(("parameter_rrefs",), "dist_utils.py", task_faults("parameter_rrefs"), run="program"),
-    Check(("train_step",), "model.py", task_faults("train_step"), run="program"),
+    Check(
+        ("train_step",),
+        "model.py",
+        task_faults("train_step"),
+        run="program",
+        part=parted(loss=["not_a_float", "wrong_loss"]),
+        parts=2,
+    ),
     Check(
         ("forward_microbatches",),
         "model.py",

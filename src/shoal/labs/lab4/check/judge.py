@@ -12,9 +12,14 @@ from shoal.labs.check.fault import Fault, fault
 from shoal.labs.lab4.check.reference import PARAMETERS, RELUS, TOLERANCE, factor, matched, near, scores
 from shoal.labs.lab4.check.seen import FIRST, LAST, LAYERS, Held, Loss, Optimizer, Report, Seen, Step
 
+STAGES, DRAWN, ALIKE = 2, 100, 0.999
+"""Stages, and so many of their first numbers, which have such a correlation if they are drawn from one seed."""
 Task = Literal[
     "stages", "forward", "init_parameters", "parameter_rrefs", "train_step", "forward_microbatches"
 ]
+
+FORWARDS: tuple[Task, ...] = ("forward", "forward_microbatches")
+"""Tasks that are functions of the model; what runs on other workers belongs to the first."""
 
 
 def judge(seen: Seen, microbatches: int) -> dict[Task, list[Fault]]:
@@ -31,10 +36,13 @@ def judge(seen: Seen, microbatches: int) -> dict[Task, list[Fault]]:
     if any(each.key == "other_network" for each in found["stages"]):
         return found  # with one process nothing more can be compared
     found["forward"] = forward_faults(first)
-    if not found["forward"] and seen.steps:
-        found["train_step"] = step_faults(seen)
     if microbatches > 1 and seen.steps:
         found["forward_microbatches"] = microbatch_faults(first, microbatches)
+    if not found["forward"] and seen.steps:
+        found["train_step"] = step_faults(seen)
+        found["train_step"] += returned_faults(seen, right=not found["train_step"])
+        for task, each in softmax_faults(seen, first):
+            found[task] = [*found.get(task, []), each]
     return found
 
 
@@ -65,11 +73,17 @@ def forward_faults(step: Step) -> list[Fault]:
 
 
 def init_faults(seen: Seen) -> list[Fault]:
-    """Parameters that the program asked of a module without any."""
-    return [
+    """Parameters that the program asked of a module without any, or that two stages draw from one seed."""
+    found = [
         fault("init_nothing" if "init" in function else "no_parameters", function=function, place=place)
         for function, place in seen.empty[:1]
     ]
+    first = seen.steps[0] if seen.steps else seen.stopped
+    held = [report.parameters for report in first.before if report.parameters] if first else []
+    drawn = [next(iter(each.values())).value.flatten()[:DRAWN] for each in held]
+    if len(drawn) == STAGES and torch.corrcoef(torch.stack(drawn))[0, 1] > ALIKE:
+        found.append(fault("one_seed"))
+    return found
 
 
 def optimizer_faults(seen: Seen, step: Step) -> list[Fault]:
@@ -116,7 +130,11 @@ def step_faults(seen: Seen) -> list[Fault]:
         given_scores, labels = batch
         pictures = recorded(step, FIRST)
         ours = scores(params, pictures)
+        if is_softmax_of(given_scores, ours, seen.losses):
+            ours = ours.softmax(dim=1)  # another task may be wrong: here the step is judged
         order = matched(given_scores, ours)
+        if order is None:
+            order = matched(given_scores, ours.log_softmax(dim=1))
         if order is None:
             return [fault("other_loss", place=place, step=number)]
         if swapped := others_labels(pictures[order], labels, seen.losses, step.context):
@@ -138,6 +156,38 @@ def step_faults(seen: Seen) -> list[Fault]:
         if moved:
             return [fault("other_update", step=number, parameters=moved, place=step.place)]
     return []
+
+
+def is_softmax_of(given: Tensor, ours: Tensor, losses: Sequence[Loss]) -> bool:
+    """Whether the scores that cross_entropy was given are the softmax of ours."""
+    return (
+        losses[0].function == "cross_entropy"
+        and matched(given, ours) is None
+        and matched(given, ours.softmax(dim=1)) is not None
+    )
+
+
+def softmax_faults(seen: Seen, step: Step) -> list[tuple[Task, Fault]]:
+    """A softmax between the last layer and cross_entropy, and the task in whose function it is."""
+    batch = batch_of(seen.losses, step.context)
+    if batch is None or not is_softmax_of(batch[0], recorded(step, LAST), seen.losses):
+        return []
+    place = next(each.place for each in seen.backwards if each.context == step.context)
+    elsewhere = [each for report in step.before for each in report.softmaxes if each not in seen.softmaxes]
+    functions, place = [([], place), *seen.softmaxes, *elsewhere][-1]
+    tasks: list[Task] = [each for each in FORWARDS if elsewhere or each in functions]
+    return [(tasks[0] if tasks else "train_step", fault("softmax_before", place=place))]
+
+
+def returned_faults(seen: Seen, right: bool) -> list[Fault]:
+    """What is wrong with the loss that train_step returns; compared with the loss of backward if that is right."""
+    if seen.returned is None:
+        return []
+    kind, given = seen.returned
+    if given is None:
+        return [fault("not_a_float", kind=kind)]
+    loss = sum(each.loss for each in seen.backwards if each.context == seen.steps[0].context)
+    return [fault("wrong_loss", given=given, loss=loss)] if right and abs(given - loss) > TOLERANCE else []
 
 
 def others_labels(pictures: Tensor, labels: Tensor, losses: Sequence[Loss], context: int | None) -> int:

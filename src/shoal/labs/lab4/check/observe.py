@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
+from types import FrameType
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from torch.distributed import rpc
 from torch.distributed.optim import DistributedOptimizer
 
+from shoal.labs.check.alone import is_number
 from shoal.labs.check.fault import Fault, fault
 from shoal.labs.lab4.check.holds import Holds
 from shoal.labs.lab4.check.reports import gather, identities, outside
@@ -58,6 +60,7 @@ def install(folder: str, steps: int, holds: Holds | None) -> None:
     _record_parameters()
     _record_detaching()
     _record_seed()
+    _record_softmax()
     _record_contexts()
     _record_optimizer(steps)
 
@@ -87,7 +90,7 @@ def _layer(original: Callable[..., Tensor], holds: Holds | None) -> Callable[...
 def _loss(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def call(scores: Tensor, labels: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         kept = scores.detach().cpu().clone(), labels.cpu().clone()
-        SEEN.losses.append(Loss(*kept, _current_context(), SEEN.batches()))
+        SEEN.losses.append(Loss(*kept, original.__name__, _current_context(), SEEN.batches()))
         return original(scores, labels, *args, **kwargs)
 
     return call
@@ -156,6 +159,31 @@ def _record_seed() -> None:
         return original(seed)
 
     torch.manual_seed = manual_seed
+
+
+def _record_softmax() -> None:
+    def recorded(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        def call(*args: Any, **kwargs: Any) -> Tensor:
+            if _current_context() is not None:
+                SEEN.softmaxes.append(([each.f_code.co_name for each in SEEN.frames()], SEEN.place()))
+            return original(*args, **kwargs)
+
+        return call
+
+    for owner in (torch, Tensor):
+        setattr(owner, "softmax", recorded(owner.softmax))  # noqa: B010
+
+
+def watch_returns(steps: int) -> None:
+    """Record what `train_step` of model.py returns after its first step, if that is not the last one."""
+
+    def returned(frame: FrameType, event: str, value: Any) -> None:
+        if event != "return" or frame.f_code.co_name != "train_step" or SEEN.returned is not None:
+            return
+        if frame.f_code.co_filename == f"{SEEN.folder}/model.py" and len(SEEN.steps) == 1 < steps:
+            SEEN.returned = (type(value).__name__, float(value) if is_number(value) else None)
+
+    sys.setprofile(returned)
 
 
 def _directly_from_the_student() -> str:

@@ -24,8 +24,8 @@ from shoal.labs.check.fault import Fault, fault
 from shoal.labs.check.nodes import Node, run_nodes
 from shoal.labs.lab4.check.holds import Holds
 from shoal.labs.lab4.check.judge import Task, judge, values
-from shoal.labs.lab4.check.mended import PLACES, run_mended
-from shoal.labs.lab4.check.observe import Enough, Wrong, install
+from shoal.labs.lab4.check.mended import PLACES, replaceable, run_mended
+from shoal.labs.lab4.check.observe import Enough, Wrong, install, watch_returns
 from shoal.labs.lab4.check.reference import PARAMETERS
 from shoal.labs.lab4.check.reports import gather
 from shoal.labs.lab4.check.seen import FIRST, LAST, SEEN, Step
@@ -39,6 +39,8 @@ PORTS = 3
 """How many ports are tried: another program may take a free one before the student's does."""
 FUNCTIONS: dict[str, Task] = {function: task for task, (_, _, function) in PLACES.items()}
 
+ONLY_OURS = frozenset({"one_seed", "not_a_float", "wrong_loss"})
+"""Faults of functions of our hand-out; another program may draw and return what it likes."""
 WITHOUT_A_NAME: tuple[Task, ...] = ("stages", "forward")
 """Tasks that an error costs which is in the function of no task."""
 
@@ -82,8 +84,13 @@ def run_program(
         return Outcome({"stages": [fault("no_shutdown", workers=left)]}, stopped_in="stages")
     if answer is None:
         return _of_failures(failures(nodes))
+    known = replaceable(folder)
     found: dict[Task, list[Fault]] = {
-        task: [Fault(key, values) for key, values in answer["faults"][task]]
+        task: [
+            Fault(key, values)
+            for key, values in answer["faults"][task]
+            if task in known or key not in ONLY_OURS
+        ]
         for task in get_args(Task)
         if task in answer["faults"]
     }
@@ -147,7 +154,7 @@ def worker(
     holds = Holds(Path(scratch), microbatches) if microbatches > 1 else None
     install(folder, steps, holds)
     errors: list[BaseException] = []
-    thread = Thread(target=_program, args=(folder, ours, errors), daemon=True)
+    thread = Thread(target=_program, args=(folder, steps, ours, errors), daemon=True)
     thread.start()
     deadline_s, waited_in = time.monotonic() + limit_s, dict[str, str]()
     while thread.is_alive() and time.monotonic() < deadline_s:
@@ -170,7 +177,8 @@ def worker(
     return {"waits": "", **answer}
 
 
-def _program(folder: str, ours: Collection[Task], errors: list[BaseException]) -> None:
+def _program(folder: str, steps: int, ours: Collection[Task], errors: list[BaseException]) -> None:
+    watch_returns(steps)
     try:
         if ours:
             run_mended(folder, ours)

@@ -44,6 +44,7 @@ def report(worker: str, context: int | None) -> Report:
         list(SEEN.other_weights),
         list(SEEN.detached),
         SEEN.seeded,
+        list(SEEN.softmaxes),
     )
 
 

@@ -38,6 +38,8 @@ class Loss:
 
     scores: Tensor
     labels: Tensor
+    function: str
+    """Of torch: `cross_entropy` or `nll_loss`."""
     context: int | None
     batches: Sequence[tuple[Tensor, Tensor]] = ()
     """Pictures and labels of the same length that the student's variables hold meanwhile."""
@@ -66,6 +68,8 @@ class Report:
     """Lines of the student's code that cut a tensor out of the graph."""
     seeded: str
     """The line that seeded this process's random numbers, if one did."""
+    softmaxes: Sequence[tuple[Sequence[str], str]] = ()
+    """The student's functions that were running in each softmax of a step, and its line."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +113,9 @@ class Seen:
     other_weights: list[tuple[int, ...]] = field(default_factory=list[tuple[int, ...]])
     detached: list[str] = field(default_factory=list[str])
     seeded: str = ""
+    softmaxes: list[tuple[list[str], str]] = field(default_factory=list[tuple[list[str], str]])
+    returned: tuple[str, float | None] | None = None
+    """The type of what the first train_step returned, and its value if it is a number."""
     remote: bool = False
     """Whether this process called rpc.remote."""
     losses: list[Loss] = field(default_factory=list[Loss])
