@@ -12,7 +12,7 @@ from hypothesis import settings
 
 # `make test` draws the same examples in every run; `make test-explore` draws new ones and prints its seed.
 # Neither has a deadline: an example that is slow because the machine is busy is not a failure.
-settings.register_profile("repeatable", derandomize=True, database=None, deadline=None)
+settings.register_profile("repeatable", max_examples=40, derandomize=True, database=None, deadline=None)
 settings.register_profile("explore", max_examples=1000, print_blob=True, deadline=None)
 settings.load_profile("repeatable")
 
