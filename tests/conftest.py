@@ -5,6 +5,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -84,6 +85,19 @@ def forget_written_modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator
     for name in sys.modules.keys() - before:
         if str(getattr(sys.modules[name], "__file__", None)).startswith(written):
             del sys.modules[name]
+
+
+@pytest.fixture
+def svg_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures without their PNG and PDF, which take as long again: for tests that read the SVG."""
+    from shoal.report import canvas
+
+    saved = canvas.saved
+
+    def in_one_form(figure: Any, kind: str, **options: Any) -> bytes:
+        return saved(figure, kind, **options) if kind == "svg" else b""
+
+    monkeypatch.setattr(canvas, "saved", in_one_form)
 
 
 def pytest_collection_finish() -> None:

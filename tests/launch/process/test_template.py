@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from shoal.launch.process import template
-from shoal.launch.process.processes import ProcessTask, interpreter, run
+from shoal.launch.process.processes import ProcessTask, run
 from shoal.launch.process.template import keeping_templates
 
 SAYS = """
@@ -156,10 +156,16 @@ def test_a_launcher_that_is_killed_leaves_no_template_and_no_copy(tmp_path):
             pass
 
 
+def empty_template():
+    """A template that loads nothing, which takes no time: for tests that need no copy."""
+    program = "from shoal.launch.process import template\ntemplate.PRELOADED = ()\ntemplate.main()"
+    return template.Template([sys.executable, "-c", program], dict(os.environ))
+
+
 @pytest.fixture
 def made():
     """A template of its own, already loaded."""
-    found = template.Template(interpreter(), dict(os.environ))
+    found = empty_template()
     assert found.is_loaded()
     yield found
     found.close()
@@ -191,7 +197,7 @@ def test_a_launcher_with_many_open_files_has_templates():
         opened.callback(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
         for _ in range(1100):  # `select` takes numbers up to 1023
             opened.enter_context(open(os.devnull))
-        found = template.Template(interpreter(), dict(os.environ))
+        found = empty_template()
         opened.callback(found.close)
         assert found.is_loaded()
 
@@ -199,7 +205,7 @@ def test_a_launcher_with_many_open_files_has_templates():
 RUN = """
 import os, signal, sys
 from shoal.launch.process import template
-from shoal.launch.process.processes import ProcessTask, interpreter, run
+from shoal.launch.process.processes import ProcessTask, run
 {before}
 run(ProcessTask({{"kind": "program", "path": sys.argv[1], "arguments": sys.argv[2:], "group": "shm"}}, True), 2)
 """
