@@ -12,6 +12,7 @@ from shoal.comm.reduction import Op
 from shoal.config.sections.compression import CODEC_ROWS, CompressedConfig
 from shoal.config.sections.exchange import AllReduceConfig, ByConfig, RobustConfig
 from shoal.errors import ConfigError
+from shoal.strategies.exchange import contract
 from shoal.strategies.exchange.build import Staged
 from shoal.strategies.exchange.compressed import Compressed
 from shoal.strategies.exchange.contract import CHECKS, examine
@@ -44,9 +45,13 @@ OURS = {
         [1, 2, 3],
         precision=torch.bfloat16,
     ),
-    "first stage": Subject(lambda size: Staged(STAGES, TrainingClock(4, 10)), [1, 2, 3]),
-    "second stage": Subject(lambda size: Staged(STAGES, TrainingClock(5, 10)), [1, 2, 3]),
+    "first stage": Subject(lambda size: Staged(STAGES, TrainingClock(4, 10)), [1, 3]),
+    "second stage": Subject(lambda size: Staged(STAGES, TrainingClock(5, 10)), [1, 3]),
 }
+PUNCTUAL = {f"compressed:{codec}" for codec in CODEC_ROWS} - {
+    f"compressed:{codec}" for codec in ("int8", "powersgd")
+}
+"""Codecs differ in the bytes of a message, not in when it moves: for two of them the checks wait for late writes."""
 
 
 def problems(subject):
@@ -54,7 +59,10 @@ def problems(subject):
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_ours_keep_it(name):
+def test_ours_keep_it(name, monkeypatch):
+    if name in PUNCTUAL:
+        monkeypatch.setattr(contract, "LATE_S", 0.0)
+        monkeypatch.setattr(contract, "APART_S", 0.002)
     verdicts = list(examine(OURS[name]))
     assert [verdict for verdict in verdicts if verdict.problem] == []
     assert {"returns", "same bits", "group as before"} <= {verdict.name for verdict in verdicts}

@@ -2,7 +2,7 @@
 
 import group_faults as faults
 import pytest
-from group_cases import CASES, MISTAKES
+from group_cases import CASES, MISTAKES, QUICK
 from group_worlds import World
 from shaped_cases import (
     a_closed_shaped_group,
@@ -18,7 +18,7 @@ from shoal.comm.threads.group import run_threads
 from shoal.errors import MismatchError
 
 
-@pytest.mark.parametrize(("case", "size"), [(case, size) for case in CASES for size in (2, 3)])
+@pytest.mark.parametrize(("case", "size"), [*((case, 2) for case in QUICK), *((case, 3) for case in CASES)])
 def test_threads(case, size):
     # Sums go round a ring: in the tree's order only where there are two.
     run_threads(size, lambda group: run_shaped_case(group, case, size <= 2))
