@@ -4,6 +4,7 @@ import gc
 import signal
 import sys
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -79,10 +80,10 @@ def templates() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def forget_written_modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A module that a test wrote and imported is gone after it: another test may write one of the same name."""
-    before = set(sys.modules)
+    last = next(reversed(sys.modules))
     yield
     written = str(tmp_path_factory.getbasetemp())
-    for name in sys.modules.keys() - before:
+    for name in [*takewhile(lambda name: name != last, reversed(sys.modules))]:
         if str(getattr(sys.modules[name], "__file__", None)).startswith(written):
             del sys.modules[name]
 
