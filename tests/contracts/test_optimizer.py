@@ -98,10 +98,10 @@ def assert_same_bits(left: list[Tensor], right: list[Tensor]) -> None:
 @every_device
 @both_steps
 @every_case
-def test_equals_torch_over_50_steps_with_a_rate_that_changes(case: Case, fast: bool, device: str) -> None:
+def test_equals_torch_over_100_steps_with_a_rate_that_changes(case: Case, fast: bool, device: str) -> None:
     ours = case.ours(odd_params(device), **case.options, fast=fast)
     theirs = case.theirs(odd_params(device), **case.options, foreach=False)
-    for step in range(50):
+    for step in range(100):
         for optimizer in (ours, theirs):
             optimizer.param_groups[0]["lr"] = case.options["lr"] * (1 + step % 7) / 7
             give_gradients(optimizer.param_groups[0]["params"], step)
