@@ -4,7 +4,9 @@ import gc
 import signal
 import sys
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +14,7 @@ from hypothesis import settings
 
 # `make test` draws the same examples in every run; `make test-explore` draws new ones and prints its seed.
 # Neither has a deadline: an example that is slow because the machine is busy is not a failure.
-settings.register_profile("repeatable", derandomize=True, database=None, deadline=None)
+settings.register_profile("repeatable", max_examples=40, derandomize=True, database=None, deadline=None)
 settings.register_profile("explore", max_examples=1000, print_blob=True, deadline=None)
 settings.load_profile("repeatable")
 
@@ -78,12 +80,36 @@ def templates() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def forget_written_modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A module that a test wrote and imported is gone after it: another test may write one of the same name."""
-    before = set(sys.modules)
+    last = next(reversed(sys.modules))
     yield
     written = str(tmp_path_factory.getbasetemp())
-    for name in sys.modules.keys() - before:
+    for name in [*takewhile(lambda name: name != last, reversed(sys.modules))]:
         if str(getattr(sys.modules[name], "__file__", None)).startswith(written):
             del sys.modules[name]
+
+
+@pytest.fixture
+def svg_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures without their PNG and PDF, which take as long again: for tests that read the SVG."""
+    from shoal.report import canvas
+
+    saved = canvas.saved
+
+    def in_one_form(figure: Any, kind: str, **options: Any) -> bytes:
+        return saved(figure, kind, **options) if kind == "svg" else b""
+
+    monkeypatch.setattr(canvas, "saved", in_one_form)
+
+
+@pytest.fixture
+def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures of comparisons and runs take a second each; tests of the figures and of `shoal report` draw them."""
+    from shoal.report.canvas import Drawing
+
+    empty = Drawing(b"", b"", "<svg/>", "<svg/>")
+    for module in ("comparison_report", "run_report"):
+        for figure in ("loss_figure", "time_figure"):
+            monkeypatch.setattr(f"shoal.compare.{module}.{figure}", lambda *_: empty)
 
 
 def pytest_collection_finish() -> None:

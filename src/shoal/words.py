@@ -3,6 +3,7 @@
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import resources
 from typing import Any, cast
 
@@ -75,6 +76,7 @@ def read_words(lang: str, *packages: str) -> Words:
     return Words(lang, {key: text for package in packages for key, text in _sentences(package, lang).items()})
 
 
+@cache
 def _sentences(package: str, lang: str) -> dict[str, str]:
     text = (resources.files(package) / "words" / f"{lang}.toml").read_text(encoding="utf-8")
     return dict(_flat(tomllib.loads(text), ""))

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from group_cases import CASES, run_case
+from group_cases import QUICK, run_case
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed import HashStore
 
@@ -84,7 +84,7 @@ def gpus(monkeypatch):
     return give
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", QUICK)
 def test_cpu_tensors_keep_the_contract(case):
     def work(group):
         around, formed = by_device(group)

@@ -2,14 +2,14 @@
 
 import pytest
 import torch
-from group_cases import CASES, run_case
+from group_cases import QUICK, run_case
 
 from shoal.comm.threads.group import run_threads
 from shoal.comm.traced import traced
 from shoal.events.spans import OUTSIDE_STEPS
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", QUICK)
 def test_a_traced_group_is_a_group(case):
     run_threads(3, lambda group: run_case(traced(group), case, True))
 

@@ -625,6 +625,7 @@ def test_the_opening_calls_batches_and_weights_the_same_only_where_they_are(runs
     assert "takes the same batches" not in page_of([*same, parts], tmp_path / "parts")
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_staleness_and_pushes_to_a_parameter_server_are_on_the_page(runs, tmp_path):
     flags = "--strategy server --strategy.mode asp --workers 2 --threads 1"
     folder = write_run(runs / "asp", flags, ranks=((9, 0.5, 1), (9, 0.5, 1)))

@@ -21,6 +21,7 @@ from shoal.labs.words import load_words
 from shoal.report.svg import COLOURS
 
 EN = load_words("shoal.compare", "en")
+pytestmark = pytest.mark.usefixtures("svg_alone")
 
 
 def made(folder, *ranks, losses=None):

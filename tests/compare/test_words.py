@@ -90,9 +90,9 @@ def groups_of_runs(runs):
     yield [write_run(runs / "fast", "--threads 2"), write_run(runs / "calm", DDP, step_ms=20, ranks=quiet)]
 
 
-@pytest.fixture
-def groups(tmp_path):
-    return [compare(folders) for folders in groups_of_runs(tmp_path / "runs")]
+@pytest.fixture(scope="module")
+def groups(tmp_path_factory):
+    return [compare(folders) for folders in groups_of_runs(tmp_path_factory.mktemp("groups"))]
 
 
 def test_every_remark_and_note_is_in_chinese(groups):

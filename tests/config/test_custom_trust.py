@@ -88,3 +88,9 @@ def test_a_mark_survives_copies_and_goes_with_consent():
     assert tree == {"a": ["x", ("y", 1)], "b": True}
     assert isinstance(copy.deepcopy(tree)["a"][1][0], FileText)
     assert type(trusted(tree)["a"][0]) is str
+
+
+def test_a_stage_in_a_file_needs_consent_also_if_a_flag_has_named_the_same():
+    plans = ("0=my:exchange",), (FileText("0=my:exchange"),), ("0=my:exchange",)
+    names = [StagesConfig(plan=plan).stages()[0][1].name for plan in plans]
+    assert [isinstance(name, FileText) for name in names] == [False, True, False]

@@ -66,7 +66,7 @@ def test_a_zero_gradient_stays_zero(name):
 
 @each_codec
 def test_bias_and_error_are_as_published(name):
-    x, repeats = gradient((8, 12), seed=2), 600 if name in RANDOM else 1
+    x, repeats = gradient((8, 12), seed=2), 300 if name in RANDOM else 1
     decoded = torch.stack([round_trip(CODECS[name], x, seed) for seed in range(repeats)])
     own = CODECS[name]
     if own.is_unbiased and repeats > 1:

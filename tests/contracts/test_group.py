@@ -4,6 +4,7 @@ import pytest
 from group_cases import (
     CASES,
     MISTAKES,
+    QUICK,
     a_closed_group_is_of_no_more_use_and_does_no_harm,
     a_message_from_anyone_is_there_when_first_asked_for,
     message_of_another_length,
@@ -14,14 +15,24 @@ from group_worlds import World
 from shoal.comm.threads.group import run_threads
 from shoal.errors import MismatchError
 
-SIZES = (1, 2, 3, 8)
+LARGE = (
+    "all_reduce_takes_every_dtype_and_op",
+    "all_reduce_of_any_length",
+    "reduce_scatter_takes_every_dtype_and_op",
+    "all_to_all_twice_is_the_identity",
+    "roots_give_and_take",
+    "several_groups_at_once",
+    "everyone_writes_to_everyone",
+    "a_server_receives_from_anyone",
+)
+"""Cases in which more members are more than further copies of the same: deeper trees, halves, who comes first."""
+SMALL = [(size, case) for size in (1, 2, 3) for case in (QUICK if size == 2 else CASES)]
 KINDS = {"shm": True, "gloo": False}
 """The groups of real processes, and whether they sum in balanced-tree order beyond two members."""
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("case", CASES)
-def test_threads(case, size):
+@pytest.mark.parametrize(("size", "case"), [*SMALL, *((8, case) for case in QUICK)])
+def test_threads(size, case):
     run_threads(size, lambda group: run_case(group, case, True))
 
 
@@ -60,8 +71,7 @@ def worlds():
         each.close()
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(("size", "case"), [*SMALL, *((6, case) for case in LARGE)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_processes(worlds, kind, size, case):
     outcomes = worlds(kind, size).run(run_case, case, KINDS[kind] or size <= 2)

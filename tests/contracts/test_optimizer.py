@@ -118,16 +118,16 @@ def test_slicing_the_parameters_differently_changes_no_bit(
     case: Case, dtype: torch.dtype, device: str
 ) -> None:
     """Vector instructions take elements by the dozen and the rest one by one: both must round alike."""
-    numel = 1003
+    numel = 307
     whole = random(numel, seed=0, dtype=dtype, device=device)
-    cuts = [[numel], [1] * numel, [2, 3, 5, 7, 11, 13, 962], [17, 31, 33, 63, 65, 127, 667]]
+    cuts = [[numel], [1] * numel, [2, 3, 5, 7, 11, 13, 266], [17, 31, 33, 63, 65, 98]]
     outcomes: list[list[Tensor]] = []
     for sizes in cuts:
         # Clones do not follow each other in memory, so they cannot be joined again.
         optimizer = case.ours(
             [piece.clone().requires_grad_() for piece in whole.split(sizes)], **case.options
         )
-        for step in range(5):
+        for step in range(3):
             grad = random(numel, seed=step + 1, dtype=dtype, device=device)
             for param, piece in zip(optimizer.param_groups[0]["params"], grad.split(sizes), strict=True):
                 param.grad = piece

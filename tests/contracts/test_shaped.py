@@ -2,7 +2,7 @@
 
 import group_faults as faults
 import pytest
-from group_cases import CASES, MISTAKES
+from group_cases import CASES, MISTAKES, QUICK
 from group_worlds import World
 from shaped_cases import (
     a_closed_shaped_group,
@@ -18,8 +18,7 @@ from shoal.comm.threads.group import run_threads
 from shoal.errors import MismatchError
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("case", "size"), [*((case, 2) for case in QUICK), *((case, 3) for case in CASES)])
 def test_threads(case, size):
     # Sums go round a ring: in the tree's order only where there are two.
     run_threads(size, lambda group: run_shaped_case(group, case, size <= 2))
@@ -47,7 +46,25 @@ def world(request):
         yield world
 
 
-@pytest.mark.parametrize("case", CASES)
+MOVING = [
+    "every_collective_can_be_polled_while_a_member_computes",
+    "works_are_waited_for_in_any_order",
+    "several_groups_at_once",
+    "roots_give_and_take",
+    "messages_arrive_in_order",
+    "everyone_writes_to_everyone",
+    "messages_and_collectives_mix",
+    "a_server_receives_from_anyone",
+    "messages_from_anyone_may_be_large_and_asked_for_first",
+    "a_named_sender_and_anyone_share_its_messages",
+    "it_states_what_it_can_do",
+    "members_see_each_others_memory",
+    "one_memory_for_all_members",
+]
+"""Cases that depend on the group beneath: how its messages move, and what it can do. Threads are given all cases."""
+
+
+@pytest.mark.parametrize("case", MOVING)
 def test_processes(world, case):
     outcomes = world.run(run_shaped_case, case, False)
     assert [outcome for outcome in outcomes if outcome.gone or outcome.error] == []

@@ -31,7 +31,9 @@ SGD = OPTIMIZERS["sgd"]
 READABLE = SgdConfig(lr=0.1, momentum=0.9, fast=False)
 """The step whose bits do not depend on how parameters are sliced."""
 CASES = [
-    *((name, workers, "sgd", 0.5) for name in MODELS for workers in (2, 4)),
+    *((name, 2, "sgd", 0.5) for name in MODELS),
+    # Convolutions are cut as linear layers are: a small network shows it.
+    *((name, 4, "sgd", 0.5) for name in MODELS if not name.startswith("resnet18")),
     *(("mlp", 2, *rule) for rule in (("gd", None), ("adam", 0.5), ("adamw", None))),
     *(("lenet", 4, *rule) for rule in (("adam", 0.5), ("adamw", None))),
 ]
@@ -81,7 +83,9 @@ UNEVEN = {
     [
         (name, shares, sync)
         for name, shares in UNEVEN.items()
-        for sync in (DIVIDING if name == "every cut" else ("onecopy", "zero 3, gathered"))
+        for sync in (
+            DIVIDING if name == "every cut" else ("onecopy", "zero 3, gathered")[name[:3] == "res" :]
+        )
     ],
 )
 def test_two_replicas_divide_the_state_of_divided_layers(name, shares, sync):

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 PROGRAM = str(ROOT / "examples/hf_causal_lm.py")
 # Two workers with two parts each in every step; the texts have 5 to 9 tokens.
 SMALL = "--float64 --steps 4 --batch-size 8 --micro-batch 2 --layers 2 --width 16 --length 9 --lr 0.01"
-STRATEGIES = ["ddp", "onecopy", "zero --stage 1", "zero --stage 2", "zero --stage 3"]
+STRATEGIES = ["ddp", "onecopy", "zero --stage 1", "zero --stage 3"]
 
 
 def launch(words):

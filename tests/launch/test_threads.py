@@ -3,12 +3,14 @@
 import sys
 import threading
 import time
+from functools import partial
 
 import pytest
 import torch
 
 from shoal.comm.group import ANYONE
 from shoal.errors import MismatchError, WorkerError
+from shoal.launch.supervise import Policy
 from shoal.launch.threads import run
 
 
@@ -50,6 +52,13 @@ def test_members_that_call_different_things_are_shown_the_table():
     assert "4" in caught.value.message
 
 
+@pytest.fixture
+def impatient(monkeypatch):
+    """A thread that never ends by itself is not waited for as long as in a user's program."""
+    monkeypatch.setattr("shoal.launch.threads.Policy", partial(Policy, grace_s=1.0))
+
+
+@pytest.mark.usefixtures("impatient")
 def test_a_thread_in_an_endless_loop_is_named_with_its_stack_and_does_not_outlive_the_run():
     fired = threading.Event()
 
@@ -67,6 +76,7 @@ def test_a_thread_in_an_endless_loop_is_named_with_its_stack_and_does_not_outliv
     assert living() == []
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_thread_that_others_wait_for_through_a_server_is_named():
     def work(group):
         if group.rank == 2:

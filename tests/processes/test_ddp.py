@@ -17,7 +17,7 @@ DIAGONAL = [
     ("gloo", 2, "dp", "adam"),
     ("shm", 3, "onecopy", "gd"),
 ]
-STEPS = 4
+STEPS = 2
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from shoal.comm.rendezvous.store import listen
 
 PROGRAM = Path(__file__).parent / "joining_program.py"
@@ -39,6 +41,7 @@ def test_by_hand():
     assert [worker.returncode for worker in workers] == [0, 0]
 
 
+@pytest.mark.long
 def test_by_torchrun(tmp_path):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     result = subprocess.run(

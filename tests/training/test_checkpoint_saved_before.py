@@ -43,17 +43,18 @@ def test_it_continues_under_every_strategy(tmp_path, monkeypatch, capsys, strate
     assert "[strategy]" not in written
 
 
-def unpacked(folder, name):
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
     with tarfile.open(RUNS) as archive:
-        members = [each for each in archive.getmembers() if each.name.partition("/")[0] == name]
-        archive.extractall(folder, members, filter="data")
-    return folder / name
+        archive.extractall(folder, filter="data")
+    return folder
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_run_of_every_strategy_resumes_to_the_same_weights(tmp_path, monkeypatch, capsys, name):
+def test_a_run_of_every_strategy_resumes_to_the_same_weights(unpacked, tmp_path, monkeypatch, capsys, name):
     monkeypatch.chdir(tmp_path)
-    run = unpacked(tmp_path, name)
+    run = unpacked / name
     expected = load_file(run / "expected.safetensors")
     assert main(["train", "--resume", str(run), "--quiet"]) == 0, capsys.readouterr().err
     found = load_file(run / "model.safetensors")

@@ -55,6 +55,7 @@ def test_every_strategy_has_one_machines_metrics(capsys, ways):
             assert found[key] == pytest.approx(single[key], rel=1e-5), way
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_metrics_are_shown_wherever_a_run_is(capsys, tmp_path):
     result = train(capsys, FLAGS, "--name it --logger csv")
     top2, perplexity = result["test_metrics"]["top2"], result["test_metrics"]["perplexity"]

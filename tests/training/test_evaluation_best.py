@@ -120,6 +120,7 @@ def test_a_metric_of_ones_own_decides(capsys):
     assert lower["best"]["value"] < higher["best"]["value"]
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_a_change_that_is_too_small_is_no_better_epoch(capsys):
     result = train(capsys, FLAGS, "--stop.patience 3 --stop.least_change 1000 --name it")
     assert (result["best"]["epoch"], result["epochs"]) == (1, 4)

@@ -358,6 +358,11 @@ def choices(kind: Any) -> tuple[type, ...]:
     return tuple(part for part in parts if dataclasses.is_dataclass(part) and isinstance(part, type))
 
 
+@lru_cache
+def _kinds_and_choices(schema: type) -> dict[str, tuple[Any, tuple[type, ...]]]:
+    return {name: (kind, choices(kind)) for name, kind in kinds_of(schema).items()}
+
+
 def by_name(options: tuple[type, ...]) -> dict[str, type]:
     """The choices by name; the user's own function has none here."""
     named = {option: literals(kinds_of(option).get("name")) for option in options}
@@ -386,14 +391,14 @@ class Checked:
     """A dataclass that checks its values when it is made, whether from a file, from flags or in Python."""
 
     def __post_init__(self) -> None:
-        for name, kind in kinds_of(type(self)).items():
+        for name, (kind, classes) in _kinds_and_choices(type(self)).items():
             where, value = f"{type(self).__name__}.{name}", getattr(self, name)
-            if not choices(kind):
+            if not classes:
                 # Set again, because a list has become a tuple, an int a float.
                 object.__setattr__(self, name, check(kind, value, where))
             elif not accepts(kind, value)[0]:
-                classes = [choice.__name__ for choice in choices(kind)]
+                names = [choice.__name__ for choice in classes]
                 raise ConfigError(
-                    f"{where}: expected {either(classes)}, got a {type(value).__name__}",
-                    f"For example {name}={classes[0]}(), from {choices(kind)[0].__module__}.",
+                    f"{where}: expected {either(names)}, got a {type(value).__name__}",
+                    f"For example {name}={names[0]}(), from {classes[0].__module__}.",
                 )

@@ -5,7 +5,6 @@ config is made (`config/combinations.py`), and is left out here. `shoal memory` 
 `--memory.budget` chooses among them. To add one: a function, a line in `TECHNIQUES`.
 """
 
-import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -184,20 +183,15 @@ def single_variants(config: RunConfig) -> list[MemoryVariant]:
 
 def combined(config: RunConfig, variants: list[MemoryVariant]) -> list[MemoryVariant]:
     """All combinations of two or more of these variants with one technique each, at most one of each technique."""
-    by_name = {name: [each for each in variants if each.techniques == (name,)] for name in TECHNIQUES}
-    found: list[MemoryVariant] = []
-    for choice in itertools.product(*([None, *each] for each in by_name.values())):
-        parts = [each for each in choice if each is not None]
-        if len(parts) < 2:
-            continue
-        variant: MemoryVariant | None = MemoryVariant(config)
-        for part in parts:
-            fitting = (each for each in _with(part.techniques[0], variant) if each.settings[-1] == part.flags)
-            variant = next(fitting, None)
-            if variant is None:
-                break
-        found += [variant] if variant is not None else []
-    return found
+    found = [MemoryVariant(config)]
+    for name in TECHNIQUES:
+        flags = {each.flags for each in variants if each.techniques == (name,)}
+        found = [
+            longer
+            for each in found
+            for longer in (each, *(more for more in _with(name, each) if more.settings[-1] in flags))
+        ]
+    return [each for each in found if len(each.techniques) > 1]
 
 
 def _with(name: str, variant: MemoryVariant) -> Iterator[MemoryVariant]:

@@ -2,9 +2,11 @@
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from shoal.config.custom import calling, check_options, load
 from shoal.config.kinds import options_of
@@ -52,13 +54,23 @@ def build(config: ModelConfig, input_shape: tuple[int, ...], outputs: int, seed:
 
 def on_meta(config: BuiltInModelConfig, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
     """A built-in model on torch's meta device: its tensors have shapes and no memory."""
-    with torch.device("meta"):
+    with torch.device("meta"), _WithoutNormal():
         try:
             return MODELS[config.name](input_shape, outputs, **options_of(config))
         except RuntimeError as error:  # torch's sizes are 64-bit numbers of bytes
             raise ConfigError(
                 f"model {config.name} is too large: {error}", "Choose smaller sizes."
             ) from error
+
+
+class _WithoutNormal(TorchFunctionMode):
+    """Leaves `normal_` out, for which torch imports its compiler on the meta device: seconds, to draw no value."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        return kwargs["tensor"] if func is nn.init.normal_ else func(*args, **kwargs)
 
 
 def without_weights(config: BuiltInModelConfig, input_shape: tuple[int, ...], outputs: int) -> nn.Module:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -250,6 +251,7 @@ def torch_settings(config: RunConfig) -> Generator[torch.device]:
         torch.set_num_threads(threads)
 
 
+@lru_cache(maxsize=8)
 def remedies_of(config: RunConfig) -> Remedies:
     """The settings that a hint may offer: the run would accept them, and does not have them already."""
     train = config.train

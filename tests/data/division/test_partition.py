@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from shoal.data.division.partition import PARTITIONS, divide
 from shoal.errors import ConfigError, DataError
 
-WORLD = st.tuples(st.integers(1, 120), st.integers(1, 12))
+WORLD = st.tuples(st.integers(1, 50), st.integers(1, 12))
 
 
 def options_for(name, workers):

@@ -136,6 +136,7 @@ def test_an_interrupted_lab_leaves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("svg_alone")
 def test_the_command_reaches_the_lab(capsys, tmp_path, monkeypatch, measured):
     asked = []
     faked = replace(LAB, measure=lambda plan, _: asked.append(plan) or measured[0])

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -12,7 +14,7 @@ from shoal.strategies.exchange.exam import subject_of
 
 @pytest.mark.parametrize("branch", BRANCHES)
 def test_every_branch_keeps_the_contract_of_exchanges(branch):
-    subject = subject_of(Custom(name=exchange_of(branch)), workers=3)
+    subject = replace(subject_of(Custom(name=exchange_of(branch)), workers=3), sizes=[3])
     problems = {verdict.name: verdict.problem for verdict in examine(subject)}
     assert set(problems.values()) == {""}, problems
 

@@ -9,7 +9,7 @@ import torch
 
 from shoal.errors import ConfigError, WorkerError
 from shoal.launch.process import forks
-from shoal.launch.supervise import Listener
+from shoal.launch.supervise import Listener, Policy
 
 
 def test_a_killed_copy_is_named():
@@ -36,7 +36,7 @@ def test_no_copy_outlives_a_failure():
             children.append(report["pid"])
 
     with pytest.raises(WorkerError, match="KeyError: 'the first'"):
-        forks.run(work, 2, Listener())
+        forks.run(work, 2, Listener(), Policy(grace_s=1.0))
     for pid in children:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)

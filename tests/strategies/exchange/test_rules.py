@@ -3,14 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.errors import ConfigError
 from shoal.strategies.exchange import rules
 from shoal.strategies.exchange.rules import ROBUST, SPARE, check_bound
 
-FEW = settings(max_examples=60, deadline=None)
 NUMBERS = st.floats(-1e6, 1e6, width=32)
 BAD_ROWS = st.sampled_from([np.nan, np.inf, -np.inf, 3e38, -3e38, 1e30, 0.0])
 
@@ -43,7 +42,6 @@ def drawn(draw, rule):
 
 
 @pytest.mark.parametrize("rule", ROBUST)
-@FEW
 @given(data=st.data())
 def test_equals_its_plain_definition(rule, data):
     rows, bad = data.draw(drawn(rule))
@@ -58,7 +56,6 @@ def test_equals_its_plain_definition(rule, data):
 
 
 @pytest.mark.parametrize("rule", ROBUST)
-@FEW
 @given(data=st.data())
 def test_whatever_bad_rows_hold_the_result_stays_among_the_good_ones(rule, data):
     rows, bad = data.draw(drawn(rule))
@@ -78,7 +75,6 @@ def test_whatever_bad_rows_hold_the_result_stays_among_the_good_ones(rule, data)
 
 
 @pytest.mark.parametrize("rule", ROBUST)
-@FEW
 @given(data=st.data())
 def test_rows_that_are_not_finite_count_as_if_they_were_not_there(rule, data):
     rows, bad = data.draw(drawn(rule))
@@ -91,7 +87,6 @@ def test_rows_that_are_not_finite_count_as_if_they_were_not_there(rule, data):
 
 
 @pytest.mark.parametrize("rule", ["median", "trimmed_mean"])
-@FEW
 @given(data=st.data())
 def test_the_order_of_the_workers_changes_no_bit(rule, data):
     rows, bad = data.draw(drawn(rule))
@@ -120,7 +115,6 @@ def test_large_numbers_are_compared_though_their_squares_are_not_finite():
     assert rules.krum(rows, bad=1) == 1.5
 
 
-@FEW
 @given(data=st.data())
 def test_sum_mean_and_weighted_mean(data):
     rows, _ = data.draw(drawn("median"))

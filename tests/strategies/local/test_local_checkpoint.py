@@ -42,8 +42,10 @@ def saved_at(folder, step, strategy, group):
     return {name: tensor.clone() for name, tensor in by_name(one_machines(strategy.pieces())).items()}
 
 
-@pytest.mark.parametrize("step", [2, 4, 5, 6])
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    ("variant", "step"),
+    [*((variant, step) for variant in VARIANTS for step in (4, 5)), ("streaming", 2), ("streaming", 6)],
+)
 def test_a_resumed_run_has_the_bits_of_one_that_was_never_stopped(tmp_path, variant, step):
     optimizer, options = VARIANTS[variant]
     config = OPTIMIZERS[optimizer]

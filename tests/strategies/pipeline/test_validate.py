@@ -9,7 +9,7 @@ from shoal.strategies.pipeline.schedule import Row, Schedule, parse_row
 from shoal.strategies.pipeline.schedules import SCHEDULES, build, with_weights_once
 from shoal.strategies.pipeline.validate import validate
 
-SIZES = [(stages, microbatches) for stages in range(1, 9) for microbatches in range(1, 17)]
+SIZES = [(stages, microbatches) for stages in range(1, 9) for microbatches in (*range(1, 10), 12, 16)]
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
@@ -20,7 +20,7 @@ def test_every_schedule_is_valid_for_all_sizes(name):
 
 @pytest.mark.parametrize("name", [name for name in SCHEDULES if name != "async"])
 def test_every_schedule_is_valid_with_weight_gradients_once(name):
-    for stages, microbatches in SIZES:
+    for stages, microbatches in SIZES[::3]:
         validate(with_weights_once(build(name, stages, microbatches)))
 
 

@@ -39,10 +39,8 @@ def net():
     "strategy",
     [
         "single",
-        "naive --workers 2",
         "ddp --workers 2",
         "zero --strategy.stage 1 --workers 2",
-        "zero --strategy.stage 2 --workers 2",
         "zero --strategy.stage 3 --workers 2",
         "onecopy --workers 2",
         "local --strategy.every 2 --workers 2",

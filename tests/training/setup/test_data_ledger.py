@@ -43,8 +43,10 @@ def assert_batches_of_one_machine(steps, epoch, consumed=0, seed=0):
         consumed += len(taken)
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3, 8])
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(
+    ("strategy", "workers"),
+    [("naive", 1), ("naive", 3), ("ddp", 2), ("ddp", 8), ("dp", 1), ("dp", 3), ("dp", 8)],
+)
 def test_once_per_epoch_and_all_workers_have_their_part(tmp_path, capsys, strategy, workers):
     flags = f"--strategy {strategy} --workers {workers} --launcher threads --epochs 2 --batch-size {BATCH}"
     train(capsys, tmp_path, FLAGS, flags)
@@ -66,8 +68,10 @@ def test_once_per_epoch_when_a_batch_goes_through_in_parts(tmp_path, capsys, str
     assert_exactly_once(entries_of(tmp_path / "run"))
 
 
-@pytest.mark.parametrize("route", [(2, 3, 1), (3, 2, 5), (1, 4, 2)])
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(
+    ("strategy", "route"),
+    [(strategy, (2, 3, 1)) for strategy in STRATEGIES] + [("ddp", (3, 2, 5)), ("dp", (1, 4, 2))],
+)
 def test_resumed_twice_in_one_epoch_each_time_with_other_workers(tmp_path, capsys, strategy, route):
     flags = f"--strategy {strategy} --launcher threads --epochs 1 --batch-size {BATCH}"
     first, second, third = route

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Annotated, ClassVar, Literal
 
 from shoal.config.custom import like
@@ -100,6 +101,7 @@ def check_real(config: ExchangeConfig, complex_params: Sequence[str]) -> None:
             )
 
 
+@lru_cache(maxsize=256, typed=True)  # a name in a file is a FileText: it needs consent
 def _stage(text: str) -> tuple[float, StageConfig]:
     start, equals, exchange = (part.strip() for part in text.partition("="))
     try:
