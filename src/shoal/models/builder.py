@@ -70,7 +70,9 @@ class _WithoutNormal(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        return kwargs["tensor"] if func is nn.init.normal_ else func(*args, **kwargs)
+        if func is nn.init.normal_:
+            return kwargs["tensor"] if "tensor" in kwargs else args[0]
+        return func(*args, **kwargs)
 
 
 def without_weights(config: BuiltInModelConfig, input_shape: tuple[int, ...], outputs: int) -> nn.Module:
