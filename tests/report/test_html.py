@@ -2,6 +2,7 @@ import re
 from html.parser import HTMLParser
 from importlib import resources
 from pathlib import PurePosixPath
+from urllib.parse import quote
 
 from shoal.report.document import (
     Bullets,
@@ -12,6 +13,8 @@ from shoal.report.document import (
     Formula,
     Heading,
     Judgement,
+    Link,
+    Links,
     Paragraph,
     Table,
 )
@@ -30,6 +33,7 @@ BLOCKS = [
     Figure(PurePosixPath("a.png"), SVG, WILD, WILD),
     Judgement("holds", WILD, WILD, WILD, WILD),
     Folded(WILD, [Paragraph(WILD)]),
+    Links([Link(WILD, WILD, WILD)]),
 ]
 
 
@@ -83,8 +87,9 @@ def test_a_folded_section_shows_its_title_and_holds_its_blocks():
 def test_wild_text_is_shown_and_never_run():
     reader = read(Document(WILD, "en", BLOCKS))
     assert "script" not in reader.tags
-    assert "".join(reader.text).count("<script>alert(1)</script>") == 18
+    assert "".join(reader.text).count("<script>alert(1)</script>") == 20
     assert ("aria-label", WILD) in reader.attributes
+    assert ("href", quote(WILD)) in reader.attributes, "no address but a path, whatever its text"
 
 
 def test_the_page_needs_nothing_else():

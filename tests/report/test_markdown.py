@@ -10,6 +10,8 @@ from shoal.report.document import (
     Folded,
     Heading,
     Judgement,
+    Link,
+    Links,
     Paragraph,
     Table,
 )
@@ -73,3 +75,8 @@ def test_a_chinese_finding_has_a_chinese_colon():
 def test_code_in_a_caption_is_code():
     html = rendered(Figure(PurePosixPath("a.png"), "", "as `shoal graph` draws it", "picture"))
     assert "<em>as <code>shoal graph</code> draws it</em>" in html
+
+
+def test_a_link_leads_to_a_path_with_any_letters():
+    html = rendered(Links([Link("my [run](x)", "../a b (1)/report.html", "today")]))
+    assert '<a href="../a%20b%20%281%29/report.html">my [run](x)</a>: today' in html

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from html import escape
 from importlib import resources
 from typing import Any
+from urllib.parse import quote
 
 from shoal.printable import printable
 from shoal.report.document import (
@@ -17,9 +18,12 @@ from shoal.report.document import (
     Formula,
     Heading,
     Judgement,
+    Link,
+    Links,
     Paragraph,
     Table,
     stretches,
+    unmarked,
 )
 from shoal.report.plain_tables import width
 
@@ -41,6 +45,8 @@ def to_html(document: Document) -> str:
     return printable(
         f'<!doctype html>\n<html lang="{lang}">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f'<meta name="generator" content="shoal">\n'
+        f'<meta name="description" content="{escape(unmarked(document.result))}">\n'
         f"<title>{title}</title>\n<style>\n{style}</style>\n</head>\n"
         f"<body>\n<main>\n<h1>{title}</h1>\n{body}\n</main>\n</body>\n</html>\n"
     )
@@ -191,6 +197,12 @@ def _judgement(block: Judgement) -> str:
     )
 
 
+def _link(link: Link) -> str:
+    about = f" <span>{inline(link.about)}</span>" if link.about else ""
+    target = escape(quote(link.target, errors="surrogateescape"))
+    return f'<li><a href="{target}">{escape(link.text)}</a>{about}</li>'
+
+
 def _folded(block: Folded) -> str:
     return (
         f"<details>\n<summary><h2>{inline(block.title)}</h2></summary>\n{_rendered(block.blocks)}\n</details>"
@@ -212,5 +224,6 @@ _RENDER: dict[type, Callable[[Any], str]] = {
     Table: _table,
     Figure: _figure,
     Judgement: _judgement,
+    Links: lambda block: '<ul class="links">\n' + "\n".join(map(_link, block.items)) + "\n</ul>",
     Folded: _folded,
 }

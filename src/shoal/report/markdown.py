@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+from urllib.parse import quote
 
 from shoal.printable import printable
 from shoal.report.document import (
@@ -15,6 +16,8 @@ from shoal.report.document import (
     Formula,
     Heading,
     Judgement,
+    Link,
+    Links,
     Paragraph,
     Table,
     stretches,
@@ -102,6 +105,11 @@ def _judgement(block: Judgement, colon: str) -> str:
     return "- " + "  \n".join(lines) + (f"  \n  {inline(block.reason)}" if block.reason else "")
 
 
+def _link(link: Link) -> str:
+    about = f": {inline(link.about)}" if link.about else ""
+    return f"- [{escape(link.text)}](<{quote(link.target, errors='surrogateescape')}>){about}"
+
+
 _RENDER: dict[type, Callable[[Any], str]] = {
     Heading: lambda block: f"{'#' * block.level} {inline(block.text)}",
     Paragraph: lambda block: inline(block.text.strip()),
@@ -109,5 +117,6 @@ _RENDER: dict[type, Callable[[Any], str]] = {
     Formula: lambda block: _fenced(block.text, "text"),
     Code: _code,
     Table: _table,
+    Links: lambda block: "\n".join(map(_link, block.items)),
     Figure: lambda block: f"![{escape(block.alt)}]({block.path})\n\n*{inline(block.caption)}*",
 }
