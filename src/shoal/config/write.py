@@ -49,9 +49,9 @@ def changed(config: RunConfig) -> dict[str, tuple[Any, Any]]:
 
     The settings of a chosen optimizer, model, … are compared with that choice's own defaults.
 
-    >>> from shoal.config.sections.optimizer import Sgd
-    >>> changed(RunConfig(seed=3, optimizer=Sgd(lr=0.5, momentum=0.9)))
-    {'seed': (3, 0), 'optimizer.name': ('sgd', 'adam'), 'optimizer.lr': (0.5, 0.01), 'optimizer.momentum': (0.9, 0.0)}
+    >>> from shoal.config.sections.optimizer import SgdConfig
+    >>> changed(RunConfig(seed=3, optimizer=SgdConfig(lr=0.5)))
+    {'seed': (3, 0), 'optimizer.name': ('sgd', 'adam'), 'optimizer.lr': (0.5, 0.1)}
     """
     default = RunConfig()
     found: dict[str, tuple[Any, Any]] = {}
@@ -59,9 +59,9 @@ def changed(config: RunConfig) -> dict[str, tuple[Any, Any]]:
         value, usual = getattr(config, section.name), getattr(default, section.name)
         prefix = f"{section.name}." if is_dataclass(value) else ""
         usual_values = dict(_pairs(section.name, usual))
-        if type(value) is not type(usual):
+        if is_dataclass(value) and type(value) is not type(usual):
             own = {field.name: field.default for field in fields(value) if field.default is not MISSING}
-            usual_values = {**own, "name": usual_values.get("name")}
+            usual_values = {**own, "name": usual_values["name"]}
         found |= {
             prefix + key: (item, usual_values.get(key))
             for key, item in _pairs(section.name, value)

@@ -96,8 +96,9 @@ def linked(document: Document, report: Path) -> Document:
     return replace(document, blocks=[Links([Link(words("all"), f"../{INDEX}")]), *document.blocks])
 
 
-def link_to_owner(report: Path, run: Path, words: Words) -> Iterator[Link]:
+def link_to_owner(report: Path, run: Path, lang: str) -> Iterator[Link]:
     """A link from the page of a run to the comparison or lab in whose folder the run is."""
+    words = read_words(lang, "shoal.report")
     owner = run.resolve().parent.parent / PAGE
     if head_of(owner) is not None:
         yield Link(words("belongs"), os.path.relpath(owner, report.resolve()))
