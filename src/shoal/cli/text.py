@@ -91,15 +91,14 @@ def caution(message: Warning | str, category: type[Warning], *_: object) -> None
 def next_step(*command: str | Path, first: str = "") -> None:
     """Show what to type next, as the last line of a command: words that a shell takes as written.
 
-    `first` is what to do before it, without a full stop: "edit lab1/workers.py". Nothing with --json or --quiet: the
-    caller leaves it out.
+    `first` is what to do before it, up to that command. Nothing with --json or --quiet: the caller leaves it out.
 
     >>> next_step("shoal", "report", Path("runs/my run"))
     next  shoal report 'runs/my run'
-    >>> next_step("shoal", "lab", "check", "1", first="edit workers.py")
+    >>> next_step("shoal", "lab", "check", "1", first="edit workers.py, then")
     next  edit workers.py, then  shoal lab check 1
     """
-    show(f"{bold('next')}  {f'{first}, then  ' if first else ''}{shlex.join(map(str, command))}")
+    show(f"{bold('next')}  {f'{first}  ' if first else ''}{shlex.join(map(str, command))}")
 
 
 def bold(words: str) -> str:

@@ -77,7 +77,9 @@ def training_figure(run: Run, words: Words) -> Drawing:
         style = Style(words("figure.validation"), "vermilion", "dashed", marker="o")
         lines.append(Line(style, x, y))
     above_zero = all(line.y.min() > 0 for line in lines) and curve.loss.min() > 0
-    panels = [Panel("", words("figure.steps"), words("figure.plain_loss"), lines, log_x=False, log_y=above_zero)]
+    panels = [
+        Panel("", words("figure.steps"), words("figure.plain_loss"), lines, log_x=False, log_y=above_zero)
+    ]
     if len(run.rates):
         style = Style(words("figure.rate"), "green")
         rate = Line(style, curve.steps, run.rates)
