@@ -90,3 +90,11 @@ def test_a_short_run_says_nothing(steps, tmp_path, monkeypatch):
 
 def test_a_run_of_one_worker_says_nothing(tmp_path):
     assert found(tmp_path, "--threads 1", not_scheduled=0.5) == []
+
+
+def test_a_run_without_the_events_of_a_worker_says_nothing(tmp_path):
+    """Workers on another machine wrote theirs there."""
+    run = compare([write_run(tmp_path / "it", DDP, ranks=MOVING)])
+    (entry,) = run.entries
+    assert findings(run, EN) != []
+    assert findings(replace(run, entries=(replace(entry, ranks=entry.ranks[:1]),)), EN) == []

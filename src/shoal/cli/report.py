@@ -45,7 +45,7 @@ def run(given: Given[ReportFlags]) -> int:
     with claimed(folder):
         write_run_report(folder, found, words)
     text.show(text.rows(numbers_of(found.entries[0], words)))
-    show_findings(findings(found, words))
+    show_findings(findings(found, words), words)
     text.show(str(folder / "report.html"))
     if given.flags.open:
         open_page(folder / "report.html")

@@ -29,10 +29,13 @@ Rule = Callable[[Comparison, Words], Iterator[Remark]]
 
 
 def findings(run: Comparison, words: Words) -> list[Remark]:
-    """What a run with several workers shows, the most useful first; on a busy machine only that it was busy."""
+    """What a run with several workers shows, the most useful first; on a busy machine only that it was busy.
+
+    The events of all workers are needed: without those of one, waiting for it would count as moving.
+    """
     (entry,) = run.entries
     steps = min(rank.steps for rank in entry.ranks)
-    if entry.workers == 1 or not outside_interval(steps):
+    if entry.workers == 1 or len(entry.ranks) < entry.workers or not outside_interval(steps):
         return []
     if entry.was_delayed:
         claim = words("run.busy", percent=percent(entry.not_scheduled or 0.0))
