@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from shoal.cli import text
+from shoal.cli.browser import open_page
 from shoal.cli.command import Command, CommandGroup, Given
 from shoal.cli.interrupts import exit_code_of
 from shoal.cli.lab.check import CHECK
@@ -28,6 +29,8 @@ class LabFlags(Flags):
     """First seed (default 0)."""
     quiet: bool = False
     """Print only the paths of the report."""
+    open: bool = False
+    """Open the report in a browser."""
 
 
 @dataclass(frozen=True)
@@ -175,6 +178,8 @@ def _run(given: Given[LabFlags]) -> int:
         text.show()
     text.show(str(folder / "report.html"))
     text.show(str(folder / "report.md"))
+    if given.flags.open:
+        open_page(folder / "report.html")
     if not quiet and lab_of(lab.number).hand_out and not chosen.get("solution"):
         text.next_step("shoal", "lab", "start", lab.number)
     return 0
@@ -186,7 +191,7 @@ def _settings(flags: LabFlags) -> dict[str, Any]:
     return {
         key: str(value) if isinstance(value, Path) else value
         for key, value in given.items()
-        if key not in ("help", "quiet") and value is not None
+        if key not in ("help", "quiet", "open") and value is not None
     }
 
 
