@@ -7,6 +7,7 @@ import pytest
 
 from shoal.cli.main import COMMANDS, main
 from shoal.compare.variants import variants_of
+from shoal.config.sections.values import Custom
 
 TINY = "--data synthetic --data.samples 64 --data.shape 1,4,4 --model mlp --model.hidden 8 --epochs 1 --threads 1"
 RUN = "runs/my run"
@@ -72,6 +73,17 @@ def test_a_lab_names_the_file_to_edit(folder, capsys):
     assert last_line(capsys, "lab", "start", "autograd").startswith(
         "next  edit taskautograd/tape.py, then  shoal"
     )
+
+
+@pytest.mark.parametrize(
+    ("code", "end"), [("mine:net", "config.toml' --trust-code"), ("shoal_fit:model", "/report.html")]
+)
+@pytest.mark.usefixtures("without_figures")
+def test_code_of_ones_own_needs_consent_and_objects_of_a_program_cannot_be_compared(
+    folder, code, end, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr("shoal.config.schema.named_code", lambda _: [("model", Custom(name=code))])
+    assert last_line(capsys, "report", RUN, "--out", str(tmp_path)).endswith(end)
 
 
 def test_the_recipe_of_a_run_can_be_compared(folder):

@@ -33,9 +33,11 @@ def run(given: Given[ReportFlags]) -> int:
     if not path.is_dir():
         raise ConfigError(f"no run folder {path}", "Runs are in runs/NAME.")
 
+    from shoal.api.settings import MODULE
     from shoal.compare.comparison import compare
     from shoal.compare.one_run import findings
     from shoal.compare.run_report import numbers_of, write_run_report
+    from shoal.config.schema import named_code
     from shoal.labs.folder import claimed, report_folder
     from shoal.labs.words import load_words
 
@@ -49,7 +51,9 @@ def run(given: Given[ReportFlags]) -> int:
     text.show(str(folder / "report.html"))
     if given.flags.open:
         open_page(folder / "report.html")
-    text.next_step("shoal", "compare", path / "config.toml")
+    own = named_code(found.entries[0].config)
+    if not any(custom.name.startswith(f"{MODULE}:") for _, custom in own):  # `shoal.fit` gave it objects
+        text.next_step("shoal", "compare", path / "config.toml", *["--trust-code"] * bool(own))
     return 0
 
 
