@@ -41,13 +41,16 @@ def test_words_of_two_columns_are_aligned(capsys):
 class Trained:
     run: str
     workers: int
+    steps: int = 40
 
 
-@pytest.mark.parametrize(("workers", "shown"), [(2, MOST), (1, 0)])
-def test_three_findings_after_training_with_several_workers(workers, shown, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(("workers", "steps", "shown"), [(2, 40, MOST), (1, 40, 0), (2, 10, 0)])
+def test_three_findings_after_training_with_several_workers(
+    workers, steps, shown, tmp_path, monkeypatch, capsys
+):
     monkeypatch.setattr("shoal.compare.comparison.compare", lambda _: None)
     monkeypatch.setattr("shoal.compare.one_run.findings", lambda *_: [LONG] * 5)
-    show_after_training(Trained(str(tmp_path), workers))
+    show_after_training(Trained(str(tmp_path), workers, steps))
     lines = capsys.readouterr().out.splitlines()
     assert sum("→" in line for line in lines) == shown
     assert lines[-1].startswith("next  shoal report ")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from shoal.cli import text
 from shoal.errors import ShoalError
+from shoal.report.paired import outside_interval
 from shoal.report.plain_tables import width
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 MOST = 3
 """Findings at the end of training; the report has all."""
-MOST_EVENT_BYTES = 32 * 2**20
+MOST_EVENT_BYTES = 8 * 2**20
 """Larger event files take seconds to read: then only `shoal report` looks at them."""
 
 
@@ -31,10 +32,10 @@ def show_findings(remarks: "Sequence[Remark]", words: "Words") -> None:
 
 
 def show_after_training(result: "Result") -> None:
-    """What a run that just finished shows, and what to do next. A run of one worker shows nothing here."""
+    """What a run that just finished shows, and what to do next. One worker, or a few steps, show nothing here."""
     folder = Path(result.run)
     event_bytes = sum(path.stat().st_size for path in folder.glob("events.*"))
-    if result.workers > 1 and event_bytes <= MOST_EVENT_BYTES:
+    if result.workers > 1 and outside_interval(result.steps) and event_bytes <= MOST_EVENT_BYTES:
         from shoal.compare.comparison import compare
         from shoal.compare.one_run import findings
         from shoal.words import read_words
