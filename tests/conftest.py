@@ -107,8 +107,8 @@ def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     from shoal.report.canvas import Drawing
 
     empty = Drawing(b"", b"", "<svg/>", "<svg/>")
-    for module in ("comparison_report", "run_report"):
-        for figure in ("loss_figure", "time_figure"):
+    for module, losses in (("comparison_report", "loss_figure"), ("run_report", "training_figure")):
+        for figure in (losses, "time_figure"):
             monkeypatch.setattr(f"shoal.compare.{module}.{figure}", lambda *_: empty)
 
 

@@ -95,7 +95,7 @@ def test_it_is_drawn_into_files_of_both_kinds(capsys, tmp_path):
     svg, png = tmp_path / "who.svg", tmp_path / "who.png"
     code, out, _ = answer(capsys, *SMALL, "--svg", str(svg), "--png", str(png))
     assert code == 0
-    assert out.splitlines()[-2:] == [f"wrote {svg}", f"wrote {png}"]
+    assert out.splitlines()[-3:-1] == [f"wrote {svg}", f"wrote {png}"]
     assert "<svg" in svg.read_text()
     assert png.read_bytes().startswith(b"\x89PNG")
     assert {path.name for path in tmp_path.iterdir()} == {"who.svg", "who.png"}

@@ -21,7 +21,7 @@ def answer(capsys, *words):
 def test_without_a_name_the_examples_are_listed(capsys):
     code, out, _ = answer(capsys)
     assert code == 0
-    assert [line.split()[0] for line in out.splitlines()] == list(EXAMPLES)
+    assert [line.split()[0] for line in out.splitlines()] == [*EXAMPLES, "next"]
 
 
 def test_without_a_file_the_operations_are_printed(capsys):

@@ -46,6 +46,9 @@ def test_check_says_what_is_open_and_fails(capsys, tmp_path):
     assert code == 1
     assert out.count("未完成") == 5  # every task has its line
     assert "正确 0 项" in out
+    folder = tmp_path / "task3"
+    last = f"next  修改 {folder / 'sampler.py'}，然后  shoal lab check 3 {folder}"
+    assert out.splitlines()[-1] == last
     assert "Traceback" not in out
 
 

@@ -1,7 +1,10 @@
 """`shoal report` as a user runs it."""
 
+from pathlib import Path
+
 import pytest
 
+from shoal.cli.browser import open_page
 from shoal.cli.main import main
 
 TINY = "--data synthetic --data.samples 64 --data.shape 1,4,4 --model mlp --model.hidden 8 --epochs 1 --threads 1"
@@ -18,9 +21,22 @@ def test_a_finished_run_has_its_page(here, capsys):
     capsys.readouterr()
     assert main(["report", "runs/it", "--out", "page", "--lang", "zh"]) == 0
     shown = capsys.readouterr().out.splitlines()
-    assert shown[-1] == "page/report.html"
+    assert shown[-2:] == ["page/report.html", "next  shoal compare runs/it/config.toml"]
     assert any(line.split()[0] == "测试准确率" for line in shown)
     assert (here / "page" / "report.html").exists()
+
+
+def test_the_page_is_opened_where_there_is_a_display(here, monkeypatch, capsys):
+    opened = []
+    monkeypatch.setattr("webbrowser.open", lambda address: not opened.append(address))
+    monkeypatch.setattr("sys.platform", "linux")
+    (here / "a page.html").touch()
+    for display in ("", ":0"):
+        monkeypatch.setenv("DISPLAY", display)
+        monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+        open_page(Path("a page.html"))
+    assert opened == [f"file://{here}/a%20page.html"], "only once: with the display"
+    assert opened[0] in capsys.readouterr().err, "without it, the address is shown"
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ def places(sentence):
     return sorted((name, spec) for _, name, spec, _ in string.Formatter().parse(sentence) if name)
 
 
-PACKAGES = [*(lab.package for lab in LABS.values()), "shoal.compare"]
+PACKAGES = [*(lab.package for lab in LABS.values()), "shoal.compare", "shoal.report"]
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -2,15 +2,19 @@ import re
 from html.parser import HTMLParser
 from importlib import resources
 from pathlib import PurePosixPath
+from urllib.parse import quote
 
 from shoal.report.document import (
     Bullets,
     Code,
     Document,
     Figure,
+    Folded,
     Formula,
     Heading,
     Judgement,
+    Link,
+    Links,
     Paragraph,
     Table,
 )
@@ -28,6 +32,8 @@ BLOCKS = [
     Table(WILD, [WILD], [[WILD]], frozenset({0})),
     Figure(PurePosixPath("a.png"), SVG, WILD, WILD),
     Judgement("holds", WILD, WILD, WILD, WILD),
+    Folded(WILD, [Paragraph(WILD)]),
+    Links([Link(WILD, WILD, WILD)]),
 ]
 
 
@@ -72,11 +78,18 @@ def read(document):
     return reader
 
 
+def test_a_folded_section_shows_its_title_and_holds_its_blocks():
+    page = to_html(Document("t", "en", [Folded("more", [Paragraph("inside")])]))
+    summary, inside = re.search(r"<details>(.*)</summary>(.*)</details>", page, re.DOTALL).groups()
+    assert ("more" in summary, "inside" in inside) == (True, True)
+
+
 def test_wild_text_is_shown_and_never_run():
     reader = read(Document(WILD, "en", BLOCKS))
     assert "script" not in reader.tags
-    assert "".join(reader.text).count("<script>alert(1)</script>") == 16
+    assert "".join(reader.text).count("<script>alert(1)</script>") == 20
     assert ("aria-label", WILD) in reader.attributes
+    assert ("href", quote(WILD)) in reader.attributes, "no address but a path, whatever its text"
 
 
 def test_the_page_needs_nothing_else():

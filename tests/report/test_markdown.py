@@ -2,7 +2,19 @@ from pathlib import PurePosixPath
 
 from markdown_it import MarkdownIt
 
-from shoal.report.document import Bullets, Code, Document, Figure, Heading, Judgement, Paragraph, Table
+from shoal.report.document import (
+    Bullets,
+    Code,
+    Document,
+    Figure,
+    Folded,
+    Heading,
+    Judgement,
+    Link,
+    Links,
+    Paragraph,
+    Table,
+)
 from shoal.report.markdown import to_markdown
 
 WILD = "a_b * c <script> [x](y) | 1. & `co|de` **strong**"
@@ -49,6 +61,12 @@ def test_a_finding_shows_verdict_claim_numbers_and_reason():
         assert words in html
 
 
+def test_a_folded_section_is_there_in_full():
+    html = rendered(Folded("more", [Paragraph("inside"), Judgement("holds", "holds", "a", "b")]))
+    assert "<h2>more</h2>\n<p>inside</p>" in html
+    assert "<strong>holds</strong>: a" in html
+
+
 def test_a_chinese_finding_has_a_chinese_colon():
     document = Document("t", "zh", [Judgement("holds", "成立", "论断。", "数字。")])
     assert "- **成立**：论断。" in to_markdown(document)
@@ -57,3 +75,8 @@ def test_a_chinese_finding_has_a_chinese_colon():
 def test_code_in_a_caption_is_code():
     html = rendered(Figure(PurePosixPath("a.png"), "", "as `shoal graph` draws it", "picture"))
     assert "<em>as <code>shoal graph</code> draws it</em>" in html
+
+
+def test_a_link_leads_to_a_path_with_any_letters():
+    html = rendered(Links([Link("my [run](x)", "../a b (1)/report.html", "today")]))
+    assert '<a href="../a%20b%20%281%29/report.html">my [run](x)</a>: today' in html

@@ -47,7 +47,9 @@ def run(given: Given[CheckFlags]) -> int:
 
     title = f"{text.bold(name)}: {_in_words(subject)}"
     about = {"exchange": name, "workers": list(subject.sizes), "rule": subject.is_rule}
-    return _report(examine(subject), title, about, given.flags.json)
+    code = _report(examine(subject), title, about, given.flags.json)
+    _show_next(code, given, "ddp", "--exchange", name)
+    return code
 
 
 def _report(found: "Iterable[Verdict]", title: str, about: Mapping[str, object], as_json: bool) -> int:
@@ -106,7 +108,18 @@ def run_strategy(given: Given[StrategyFlags]) -> int:
     what = "equals one machine" if subject.is_exact else "an algorithm of its own"
     title = f"{text.bold(name)}: {what}, with 1 to {flags.workers} workers"
     about = {"strategy": name, "workers": list(subject.sizes), "is_exact": subject.is_exact}
-    return _report(examine_strategy(subject), title, about, flags.json)
+    code = _report(examine_strategy(subject), title, about, flags.json)
+    _show_next(code, given, name)
+    return code
+
+
+def _show_next(
+    code: int, given: "Given[CheckFlags] | Given[StrategyFlags]", strategy: str, *more: str
+) -> None:
+    """Train with what keeps the contract."""
+    if code == 0 and not given.flags.json:
+        train = ["shoal", "train", "quickstart", "--workers", "2", "--strategy", strategy]
+        text.next_step(*train, *more, *given.settings)
 
 
 def _subject(given: Given[CheckFlags]) -> "Subject":

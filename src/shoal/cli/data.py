@@ -67,18 +67,24 @@ def _partition(given: Given[PartitionFlags]) -> int:
     text.show(as_text(owned, shutil.get_terminal_size((110, 24)).columns))
     for path in files.values():
         text.show(f"wrote {path}")
+    text.next_step("shoal", "train", "quickstart", *_words(given))
     return 0
+
+
+def _words(given: Given[PartitionFlags]) -> list[str]:
+    """The flags of a run with this partition."""
+    flags = given.flags
+    words = [f"--data={given.words[0]}", f"--partition={flags.by}", "--workers=4", "--strategy=naive"]
+    words += [f"--partition.alpha={flags.alpha}"] if flags.alpha else []
+    words += [f"--partition.speeds={','.join(map(str, flags.speeds))}"] if flags.speeds else []
+    return [*words, *given.settings]
 
 
 def _config(given: Given[PartitionFlags]) -> "RunConfig":
     """The run whose partition is shown: its settings are checked like any run's."""
     from shoal.config.read import read
 
-    flags = given.flags
-    words = [f"--data={given.words[0]}", f"--partition={flags.by}", "--workers=4", "--strategy=naive"]
-    words += [f"--partition.alpha={flags.alpha}"] if flags.alpha else []
-    words += [f"--partition.speeds={','.join(map(str, flags.speeds))}"] if flags.speeds else []
-    config = read(None, [*words, *given.settings])
+    config = read(None, _words(given))
     if config.partition.name == "global":
         raise ConfigError(
             "partition 'global' has no fixed owners: each batch is split among the workers",
@@ -229,6 +235,7 @@ def _list(given: Given[ListFlags]) -> int:
     text.show(
         f"{text.bold('synthetic     ')} made from a seed: classification, regression, text; of any size"
     )
+    text.next_step("shoal", "data", "partition", "digits", "--by", "dirichlet", "--alpha", "0.3")
     return 0
 
 
@@ -245,6 +252,7 @@ def _fetch(given: Given[FetchFlags]) -> int:
         progress.end()
     for file in brought:
         text.show(f"{file.path}  ({file.source})")
+    _train_with(given.words[0], flags.data_dir)
     return 0
 
 
@@ -257,7 +265,13 @@ def _verify(given: Given[DataFlags]) -> int:
     for state in states:
         text.show(f"{'FAIL' if state.problem else 'OK  '} {state.problem or state.path}")
     check_verified(name, states, folder)
+    _train_with(name, given.flags.data_dir)
     return 0
+
+
+def _train_with(name: str, folder: Path | None) -> None:
+    where = ["--data-dir", folder] if folder else []
+    text.next_step("shoal", "train", "quickstart", "--data", name, *where)
 
 
 class _Progress:

@@ -46,6 +46,7 @@ def run(given: Given[EvaluateFlags]) -> int:
 
     from shoal.config.metrics import list_in_words
     from shoal.config.read import read_flags
+    from shoal.events.folder import RunFolder
     from shoal.training.reopen import config_for, evaluate_saved, open_saved
 
     changes = read_flags(given.settings)
@@ -60,6 +61,9 @@ def run(given: Given[EvaluateFlags]) -> int:
         where = f"{saved.source} on {config.data.name} ({split}, {metrics.samples:,} samples)"
         where += "" if saved.is_checked else " (weights without a checksum, unchecked)"
         text.show(f"{where}: {list_in_words(metrics.by_name)}")
+        folder = RunFolder(Path(given.words[0]))
+        if folder.result.exists() and folder.read_result().get("status") == "completed":
+            text.next_step("shoal", "report", folder.path)
     return 0
 
 

@@ -46,6 +46,7 @@ def run(given: Given[GraphFlags]) -> int:
         if asked or static:
             raise ConfigError("EXAMPLE is required", "`shoal graph` lists the examples.")
         text.show(_listed())
+        text.next_step("shoal", "graph", "course", "--svg", "course.svg")
         return 0
     name = given.words[0]
     graph = _graph(name, compiled=static)

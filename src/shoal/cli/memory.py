@@ -58,8 +58,11 @@ def run(given: Given[MemoryFlags]) -> int:
         rows = _techniques(config, is_measured) if flags.techniques else []
     if flags.json:
         text.show(as_json(config, workers, is_measured, rows))
-    elif rows:
+        return 0
+    if rows:
         text.show("\n" + techniques_as_text(config, rows))
+    trusted = ["--trust-code"] * flags.trust_code
+    text.next_step("shoal", "train", *given.words, *given.settings, *trusted)
     return 0
 
 

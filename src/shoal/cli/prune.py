@@ -78,6 +78,8 @@ def run(given: Given[PruneFlags]) -> int:
     else:
         text.show("\n".join(_table(once, result, f"fine-tuned, epochs: {flags.finetune}")))
     if result.status == "completed":
+        if not flags.json:
+            text.next_step("shoal", "report", result.run)
         return 0
     command = resume_command(result.run, bool(named_code(config)))
     text.warn(f"stopped after step {result.steps}; resume with: {command}")

@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Literal
 
 from shoal.cli import text
+from shoal.cli.browser import open_page
 from shoal.cli.command import Command, Given
+from shoal.cli.findings import show_findings
 from shoal.config.flags import Flags
 from shoal.errors import ConfigError
 
@@ -18,6 +20,8 @@ class ReportFlags(Flags):
     """Folder of the report (default reports/NAME-TIME)."""
     lang: Literal["en", "zh"] = "en"
     """Language of the report."""
+    open: bool = False
+    """Open the page in a browser."""
 
 
 def run(given: Given[ReportFlags]) -> int:
@@ -29,8 +33,11 @@ def run(given: Given[ReportFlags]) -> int:
     if not path.is_dir():
         raise ConfigError(f"no run folder {path}", "Runs are in runs/NAME.")
 
+    from shoal.api.settings import MODULE
     from shoal.compare.comparison import compare
+    from shoal.compare.one_run import findings
     from shoal.compare.run_report import numbers_of, write_run_report
+    from shoal.config.schema import named_code
     from shoal.labs.folder import claimed, report_folder
     from shoal.labs.words import load_words
 
@@ -40,7 +47,13 @@ def run(given: Given[ReportFlags]) -> int:
     with claimed(folder):
         write_run_report(folder, found, words)
     text.show(text.rows(numbers_of(found.entries[0], words)))
+    show_findings(findings(found, words), words)
     text.show(str(folder / "report.html"))
+    if given.flags.open:
+        open_page(folder / "report.html")
+    own = named_code(found.entries[0].config)
+    if not any(custom.name.startswith(f"{MODULE}:") for _, custom in own):  # `shoal.fit` gave it objects
+        text.next_step("shoal", "compare", path / "config.toml", *["--trust-code"] * bool(own))
     return 0
 
 

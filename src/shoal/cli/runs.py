@@ -47,6 +47,9 @@ def run(given: Given[RunsFlags]) -> int:
         right = frozenset({6, 8, 9, 10, 11, *range(12, 12 + len(metrics))})
         rows = [row_of(each, metrics) for each in runs]
         text.show(aligned(["began", *COLUMNS, *metrics], rows, right=right))
+        finished = [each for each in runs if each.values["status"] == "completed"]
+        if finished:
+            text.next_step("shoal", "report", max(finished, key=lambda each: each.began).path)
     else:
         text.show("no runs" + (" that satisfy these conditions" if flags.where else ""))
     return 0

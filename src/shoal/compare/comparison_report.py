@@ -25,6 +25,7 @@ from shoal.report.document import Block, Bullets, Code, Document, Figure, Headin
 from shoal.report.findings import SPREADS
 from shoal.report.folder import write_files
 from shoal.report.html import to_html
+from shoal.report.index import linked
 from shoal.report.markdown import to_markdown
 from shoal.report.plain_tables import to_csv
 from shoal.report.staleness import Staleness, staleness_of
@@ -61,7 +62,7 @@ def write_document(
 ) -> None:
     """Write figures, tables, also one of all workers, and a document about these runs; the page appears last."""
     workers = to_csv(("run", "rank", *KINDS, "step (ms, mean)"), worker_rows(comparison.entries))
-    tables = {**tables, "workers": workers}
+    tables, document = {**tables, "workers": workers}, linked(document, folder)
     write_files(
         folder,
         {

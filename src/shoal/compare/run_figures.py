@@ -4,6 +4,8 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from shoal.compare.comparison import KINDS, ComparedRun, Comparison
 from shoal.report.canvas import (
     LETTER_IN,
@@ -16,7 +18,8 @@ from shoal.report.canvas import (
     painted,
     rows_of,
 )
-from shoal.report.curves import coinciding
+from shoal.report.curves import Line, Panel, Style, coinciding, draw_apart
+from shoal.report.finished_runs import Run
 from shoal.report.svg import COLOURS, FRAME
 from shoal.words import Words
 
@@ -58,9 +61,31 @@ def captions(comparison: Comparison, words: Words) -> dict[str, str]:
         time = "one_time"
     reference = _drawn_below(comparison).name
     return {
-        "loss": words(f"figure.{loss}_caption", reference=reference),
+        "loss": words(f"figure.{loss}_caption", reference=reference, steps=SMOOTHED_OVER),
         "time": words(f"figure.{time}_caption"),
     }
+
+
+def training_figure(run: Run, words: Words) -> Drawing:
+    """One run by step: training and validation loss, and the learning rate beside them."""
+    curve = run.curve
+    style = Style(words("figure.training"), "blue")
+    lines = [Line(style, curve.steps, curve.smoothed(SMOOTHED_OVER), raw=curve.loss)]
+    validated = [each for each in run.validations if each.get("loss") is not None]
+    if validated:
+        x, y = (np.array([each[key] for each in validated], dtype=np.float64) for key in ("step", "loss"))
+        style = Style(words("figure.validation"), "vermilion", "dashed", marker="o")
+        lines.append(Line(style, x, y))
+    above_zero = all(line.y.min() > 0 for line in lines) and curve.loss.min() > 0
+    panels = [
+        Panel("", words("figure.steps"), words("figure.plain_loss"), lines, log_x=False, log_y=above_zero)
+    ]
+    if len(run.rates):
+        style = Style(words("figure.rate"), "green")
+        rate = Line(style, curve.steps, run.rates)
+        label = words("figure.steps"), words("figure.rate")
+        panels.append(Panel("", *label, [rate], log_x=False, log_y=False, from_zero=True))
+    return draw_apart(panels, font=font_for(words.lang))
 
 
 def loss_figure(comparison: Comparison, words: Words) -> Drawing:

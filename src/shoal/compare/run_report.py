@@ -8,15 +8,29 @@ from typing import Any
 
 from shoal.compare.comparison import ComparedRun, Comparison
 from shoal.compare.comparison_report import figure_of, waiting_and_moving, workers_table, write_document
+from shoal.compare.one_run import findings
 from shoal.compare.remark import percent
-from shoal.compare.run_figures import captions, loss_figure, time_figure
+from shoal.compare.run_figures import captions, time_figure, training_figure
 from shoal.compare.table import described
 from shoal.config.metrics import in_words
-from shoal.config.write import to_toml
+from shoal.config.write import changed, literal, to_toml
 from shoal.events.file import read_events
 from shoal.report.canvas import Drawing
-from shoal.report.document import Block, Bullets, Code, Document, Heading, Paragraph, Table
+from shoal.report.document import (
+    Block,
+    Bullets,
+    Code,
+    Document,
+    Folded,
+    Heading,
+    Judgement,
+    Link,
+    Links,
+    Paragraph,
+    Table,
+)
 from shoal.report.findings import of_samples
+from shoal.report.index import link_to_owner
 from shoal.report.plain_tables import to_csv
 from shoal.words import Words
 
@@ -26,8 +40,8 @@ VALIDATION_COLUMNS = ("epoch", "step", "loss", "accuracy")
 def write_run_report(folder: Path, run: Comparison, words: Words) -> None:
     """Write figures, tables, and the document as Markdown and as a page, which appears last."""
     (entry,) = run.entries
-    drawings = {"loss": loss_figure(run, words), "time": time_figure(run, words)}
-    document = _document(run, drawings, words)
+    drawings = {"loss": training_figure(entry.run, words), "time": time_figure(run, words)}
+    document = _document(run, drawings, list(link_to_owner(folder, entry.run.folder.path, words.lang)), words)
     curve = entry.run.curve
     steps = [
         [*row] for row in zip(curve.steps.tolist(), curve.seconds.tolist(), curve.loss.tolist(), strict=True)
@@ -63,35 +77,58 @@ def numbers_of(entry: ComparedRun, words: Words) -> dict[str, str]:
     }
 
 
-def _document(run: Comparison, drawings: Mapping[str, Drawing], words: Words) -> Document:
+def _document(
+    run: Comparison, drawings: Mapping[str, Drawing], owners: Sequence[Link], words: Words
+) -> Document:
+    """What a reader asks first; the tables behind it are folded."""
     (entry,) = run.entries
     caption = captions(run, words)
     config, path = entry.config, entry.run.folder.path
+    numbers, found = numbers_of(entry, words), findings(run, words)
     busy = words("run.busy", percent=percent(entry.not_scheduled or 0.0))
-    numbers = [[*row] for row in numbers_of(entry, words).items()]
     blocks: list[Block] = [
+        *([Links(owners)] if owners else []),
         Paragraph(words("run.again", how=described(config, words))),
         Code(f"shoal train {shlex.quote(str(entry.run.folder.config))} --name again", language="sh"),
+        *([Heading(words("section.findings"))] if found else []),
+        *(Judgement(each.tone, each.word, each.claim, each.numbers, each.advice) for each in found),
         Heading(words("section.results")),
-        Table(words("table.numbers"), ["", ""], numbers),
+        Table(words("table.numbers"), ["", ""], [[*row] for row in numbers.items()]),
         figure_of("loss", drawings["loss"], caption["loss"]),
-        *_validations(entry, words),
         Heading(words("section.time")),
-        *([Paragraph(busy)] if entry.was_delayed else []),
+        *([Paragraph(busy)] if entry.was_delayed and not found else []),
         figure_of("time", drawings["time"], caption["time"]),
-        workers_table("each_worker", [entry], words),
-        Bullets([waiting_and_moving([entry], words)]),
-        Heading(words("section.settings")),
-        Code(to_toml(config), language="toml"),
-        Heading(words("section.environment")),
-        Table(words("table.starts"), ["", ""], _starts(entry, words)),
+        Heading(words("section.changed")),
+        _changed(entry, words),
+        *_validations(entry, words),
+        Folded(
+            words("table.each_worker"),
+            [workers_table("workers", [entry], words), Bullets([waiting_and_moving([entry], words)])],
+        ),
+        Folded(words("section.settings"), [Code(to_toml(config), language="toml")]),
+        Folded(words("section.environment"), [Table(words("table.starts"), ["", ""], _starts(entry, words))]),
     ]
     title = words("run.title", model=config.model.name, data=config.data.name, name=path.name)
-    return Document(title, words.lang, blocks)
+    main = "test_loss" if entry.accuracy is None else "test_accuracy"
+    result = f"{words(f'run.{main}')} {numbers.get(words(f'run.{main}'), '–')}"
+    facts = {key: entry.run.result[key] for key in ("steps", "seconds")}
+    summary = words("run.summary", result=result, strategy=config.strategy, **facts)
+    return Document(title, words.lang, blocks, summary)
+
+
+def _changed(entry: ComparedRun, words: Words) -> Table:
+    """The settings that differ from the defaults; where the run's files are does not matter."""
+    rows = [
+        [f"`{path}`", *("–" if value is None else f"`{literal(value)}`" for value in values)]
+        for path, values in changed(entry.config).items()
+        if not path.startswith("output.")
+    ]
+    header = [words(f"column.{column}") for column in ("setting", "value", "default")]
+    return Table(words("table.changed"), header, rows)
 
 
 def _validations(entry: ComparedRun, words: Words) -> list[Block]:
-    """The table of all validations, with a column for each metric."""
+    """The table of all validations, folded, with a column for each metric."""
     found = entry.run.validations
     if not found:
         return []
@@ -111,7 +148,8 @@ def _validations(entry: ComparedRun, words: Words) -> list[Block]:
         for each in found
     ]
     header = [*(words(f"column.{column}") for column in VALIDATION_COLUMNS), *names]
-    return [Table(words("table.validation"), header, rows, frozenset(range(len(header))))]
+    title = words("table.validation")
+    return [Folded(title, [Table(title, header, rows, frozenset(range(len(header))))])]
 
 
 def _metrics(split: str, values: Mapping[str, float] | None, words: Words) -> dict[str, str]:

@@ -115,11 +115,11 @@ def waiting(comparison: Comparison, words: Words) -> Iterator[Remark]:
     for entry in comparison.several():
         if entry.shares["wait"] < MATTERS or divides_model(entry):
             continue
-        slow, quick = max(entry.ranks, key=_work_s), min(entry.ranks, key=_work_s)
-        ratio = _work_s(slow) / _work_s(quick) if _work_s(quick) else 1.0
-        if ratio < SLOWER or higher(slow.work_s, quick.work_s) != "holds":
+        slow, quick = slow_and_quick(entry)
+        if not is_slow(slow, quick):
             in_turns += [entry] * (entry not in balanced)
             continue
+        ratio = _work_s(slow) / _work_s(quick)
         most = max(entry.ranks, key=lambda rank: rank.wait)
         shares = {"percent": percent(entry.shares["wait"]), "most": percent(most.wait), "rank": most.rank}
         numbers = words("waits.numbers", slow=slow.rank, quick=quick.rank, ratio=ratio, **shares)
@@ -131,6 +131,17 @@ def waiting(comparison: Comparison, words: Words) -> Iterator[Remark]:
         claim = words("waits.in_turns", names=[entry.name for entry in in_turns])
         numbers = words("waits.in_turns_numbers", shares=shares)
         yield remark(words, "fails", "waits", claim, numbers, words("waits.in_turns_advice"))
+
+
+def slow_and_quick(entry: ComparedRun) -> tuple[RankShares, RankShares]:
+    """The workers of a run with the most and the least work of their own."""
+    return max(entry.ranks, key=_work_s), min(entry.ranks, key=_work_s)
+
+
+def is_slow(slow: RankShares, quick: RankShares) -> bool:
+    """Whether one worker's own work takes longer than another's, by more than the spread of both."""
+    longer = _work_s(slow) >= SLOWER * _work_s(quick) > 0.0
+    return longer and higher(slow.work_s, quick.work_s) == "holds"
 
 
 def moving(comparison: Comparison, words: Words) -> Iterator[Remark]:

@@ -6,7 +6,7 @@ are rebuilt as they are, and nothing is parsed again.
 
 import hashlib
 import re
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import MISSING, asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, cast, get_args, get_origin
 
@@ -42,6 +42,32 @@ def flat(config: RunConfig) -> dict[str, Any]:
         prefix = f"{field.name}." if is_dataclass(value) else ""
         settings |= {prefix + key: item for key, item in _pairs(field.name, value)}
     return settings
+
+
+def changed(config: RunConfig) -> dict[str, tuple[Any, Any]]:
+    """The settings that are not the defaults, by path, with both values.
+
+    The settings of a chosen optimizer, model, … are compared with that choice's own defaults.
+
+    >>> from shoal.config.sections.optimizer import SgdConfig
+    >>> changed(RunConfig(seed=3, optimizer=SgdConfig(lr=0.5)))
+    {'seed': (3, 0), 'optimizer.name': ('sgd', 'adam'), 'optimizer.lr': (0.5, 0.1)}
+    """
+    default = RunConfig()
+    found: dict[str, tuple[Any, Any]] = {}
+    for section in fields(config):
+        value, usual = getattr(config, section.name), getattr(default, section.name)
+        prefix = f"{section.name}." if is_dataclass(value) else ""
+        usual_values = dict(_pairs(section.name, usual))
+        if is_dataclass(value) and type(value) is not type(usual):
+            own = {field.name: field.default for field in fields(value) if field.default is not MISSING}
+            usual_values = {**own, "name": usual_values["name"]}
+        found |= {
+            prefix + key: (item, usual_values.get(key))
+            for key, item in _pairs(section.name, value)
+            if item != usual_values.get(key)
+        }
+    return found
 
 
 def _pairs(name: str, value: Any) -> list[tuple[str, Any]]:

@@ -14,10 +14,9 @@ from shoal.report.document import Document
 from shoal.report.findings import Number
 from shoal.report.folder import write_files
 from shoal.report.html import to_html
+from shoal.report.index import REPORTS, linked, write_index
 from shoal.report.markdown import to_markdown
 from shoal.report.plain_tables import Records, records_to_csv
-
-REPORTS = "reports"
 
 
 def report_folder(out: str, lab: str) -> Path:
@@ -28,6 +27,8 @@ def report_folder(out: str, lab: str) -> Path:
 @contextmanager
 def claimed(folder: Path, whole: bool = False) -> Generator[None]:
     """Make the folder before anything runs. A folder in use is refused; after an error an empty one is removed.
+
+    When the report is written, the list of all reports is written again.
 
     With `whole` it is removed with all that is in it: runs of code that failed are of no use to a later report.
     """
@@ -49,6 +50,7 @@ def claimed(folder: Path, whole: bool = False) -> Generator[None]:
         with suppress(OSError):
             folder.rmdir()
         raise
+    write_index(folder)
 
 
 def write_report(
@@ -68,6 +70,7 @@ def write_report(
         for section in findings.values()
         for finding in section
     ]
+    document = linked(document, folder)
     write_files(
         folder,
         {

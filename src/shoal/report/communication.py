@@ -17,8 +17,9 @@ as twenty others.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal, get_args
 
 from shoal.errors import ConfigError
 from shoal.events.file import read_events
@@ -30,6 +31,8 @@ WARM_UP_STEPS = 2
 MESSAGES = ("send", "recv")
 """Calls between two members. All members of a group make every other call, in the same order."""
 
+StepKind = Literal["communication", "exchange", "encode", "wait", "move"]
+"""Parts of one step. Exchange is wait and move, known for every step; communication is exchange and encode."""
 Meeting = tuple[object, ...]
 """Identifies calls of different members that belong together."""
 
@@ -67,6 +70,8 @@ class RankShares:
     """Bytes that left the worker in all steps; None in runs of older versions, which counted otherwise."""
     mapped_bytes: int = 0
     """How many of them did not travel."""
+    parts: Mapping[StepKind, Mapping[int, float]] = field(default_factory=dict[StepKind, Mapping[int, float]])
+    """Fractions of single steps, by kind and step: how much the shares scatter."""
 
     @property
     def compute(self) -> float:
@@ -238,7 +243,31 @@ def _shares(rank: int, steps: Sequence[StepRecord], waited: Sequence[tuple[Span,
         kept,
         _operations(waited, kept),
         min(encode_s, train_s - exchange_s - compute_s - idle_s),
+        parts=_parts(measured, waited),
     )
+
+
+def _parts(
+    steps: Sequence[StepRecord], waited: Sequence[tuple[Span, int]]
+) -> dict[StepKind, dict[int, float]]:
+    """The fractions of each step; `wait` and `move` only of the steps that kept their spans."""
+    waiting_ns: dict[int, int] = {}
+    for span, waiting in waited:
+        waiting_ns[span.step] = waiting_ns.get(span.step, 0) + waiting
+    parts: dict[StepKind, dict[int, float]] = {kind: {} for kind in get_args(StepKind)}
+    for step in steps:
+        if step.seconds <= 0:
+            continue
+        exchange_s, idle_s = _exchange_s(step), _idle_s(step)
+        encode_s = step.totals_ns.get("encode", 0) / 1e9
+        of_step: dict[StepKind, float] = {"exchange": exchange_s + idle_s, "encode": encode_s}
+        of_step["communication"] = exchange_s + idle_s + encode_s
+        if step.spans is not None:
+            wait_s = min(waiting_ns.get(step.step, 0) / 1e9, exchange_s)
+            of_step |= {"wait": wait_s + idle_s, "move": exchange_s - wait_s}
+        for kind, seconds in of_step.items():
+            parts[kind][step.step] = min(1.0, seconds / step.seconds)
+    return parts
 
 
 def _compute_s(step: StepRecord) -> float:

@@ -196,7 +196,7 @@ def _y_limits(panels: Sequence[Panel]) -> tuple[float, float]:
     low, high = min(float(edge.min()) for edge in edges), max(float(edge.max()) for edge in edges)
     if panels[0].log_y:
         return low / 1.3, high * 1.3
-    margin = 0.05 * (high - low)
+    margin = 0.05 * (high - low or abs(high) or 1.0)
     return 0.0 if panels[0].from_zero else low - margin, high + margin
 
 

@@ -88,7 +88,32 @@ class Judgement:
     reason: str = ""
 
 
-Block = Heading | Paragraph | Bullets | Formula | Code | Table | Figure | Judgement
+@dataclass(frozen=True)
+class Link:
+    """Another page: its title, its place, and a line about it."""
+
+    text: str
+    target: str
+    """A path relative to the document's folder."""
+    about: str = ""
+
+
+@dataclass(frozen=True)
+class Links:
+    """A list of pages to go to."""
+
+    items: Sequence[Link]
+
+
+@dataclass(frozen=True)
+class Folded:
+    """A section that a page shows as its title alone until a reader opens it. Markdown and paper show all of it."""
+
+    title: str
+    blocks: Sequence["Block"]
+
+
+Block = Heading | Paragraph | Bullets | Formula | Code | Table | Figure | Judgement | Links | Folded
 
 
 @dataclass(frozen=True)
@@ -98,6 +123,14 @@ class Document:
     title: str
     lang: str
     blocks: Sequence[Block]
+    summary: str = ""
+    """The result on one line, for lists of documents."""
+
+    @property
+    def result(self) -> str:
+        """The summary; without one, the claim of the first finding."""
+        claims = (block.claim for block in self.blocks if isinstance(block, Judgement))
+        return self.summary or next(claims, "")
 
 
 @dataclass(frozen=True)
@@ -107,6 +140,15 @@ class Stretch:
     text: str
     mark: str = ""
     """Empty, code or strong."""
+
+
+def unmarked(text: str) -> str:
+    """The text without its marks.
+
+    >>> unmarked("run `a*b` **now**")
+    'run a*b now'
+    """
+    return "".join(stretch.text for stretch in stretches(text))
 
 
 _MARKS = re.compile(r"`([^`]+)`|\*\*(.+?)\*\*")

@@ -65,6 +65,8 @@ class Run:
     """Samples of all steps together."""
     result: dict[str, Any]
     validations: tuple[Record, ...]
+    rates: Array
+    """The learning rate of every step; empty in runs of older versions."""
 
 
 def read_run(path: Path) -> Run:
@@ -81,7 +83,8 @@ def read_run(path: Path) -> Run:
             raise folder.damaged(f"{folder.events().name} does not have all {result['steps']} steps")
         validations = tuple(record for record in records if record["event"] == "validation")
         samples = sum(record["samples"] for record in steps)
-        return Run(folder, config, curve_of(steps), samples, result, validations)
+        rates = np.array([record["lr"] for record in steps if "lr" in record], dtype=np.float64)
+        return Run(folder, config, curve_of(steps), samples, result, validations, rates)
 
 
 @contextmanager

@@ -1,23 +1,29 @@
 """A document as one HTML file that needs nothing else: no network, no script, pictures inside, light and dark."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from html import escape
 from importlib import resources
 from typing import Any
+from urllib.parse import quote
 
 from shoal.printable import printable
 from shoal.report.document import (
+    Block,
     Bullets,
     Code,
     Document,
     Figure,
+    Folded,
     Formula,
     Heading,
     Judgement,
+    Link,
+    Links,
     Paragraph,
     Table,
     stretches,
+    unmarked,
 )
 from shoal.report.plain_tables import width
 
@@ -33,12 +39,14 @@ LONG_NAME = 32
 def to_html(document: Document) -> str:
     """The whole page."""
     style = (resources.files("shoal.report") / "page.css").read_text(encoding="utf-8")
-    body = "\n".join(_RENDER[type(block)](block) for block in document.blocks)
+    body = _rendered(document.blocks)
     title = escape(document.title)
     lang = _LANGUAGE_TAGS.get(document.lang, document.lang)
     return printable(
         f'<!doctype html>\n<html lang="{lang}">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f'<meta name="generator" content="shoal">\n'
+        f'<meta name="description" content="{escape(unmarked(document.result))}">\n'
         f"<title>{title}</title>\n<style>\n{style}</style>\n</head>\n"
         f"<body>\n<main>\n<h1>{title}</h1>\n{body}\n</main>\n</body>\n</html>\n"
     )
@@ -189,6 +197,22 @@ def _judgement(block: Judgement) -> str:
     )
 
 
+def _link(link: Link) -> str:
+    about = f" <span>{inline(link.about)}</span>" if link.about else ""
+    target = escape(quote(link.target, errors="surrogateescape"))
+    return f'<li><a href="{target}">{escape(link.text)}</a>{about}</li>'
+
+
+def _folded(block: Folded) -> str:
+    return (
+        f"<details>\n<summary><h2>{inline(block.title)}</h2></summary>\n{_rendered(block.blocks)}\n</details>"
+    )
+
+
+def _rendered(blocks: Sequence[Block]) -> str:
+    return "\n".join(_RENDER[type(block)](block) for block in blocks)
+
+
 _RENDER: dict[type, Callable[[Any], str]] = {
     Heading: lambda block: f"<h{block.level}>{inline(block.text)}</h{block.level}>",
     Paragraph: lambda block: f"<p>{inline(block.text.strip())}</p>",
@@ -200,4 +224,6 @@ _RENDER: dict[type, Callable[[Any], str]] = {
     Table: _table,
     Figure: _figure,
     Judgement: _judgement,
+    Links: lambda block: '<ul class="links">\n' + "\n".join(map(_link, block.items)) + "\n</ul>",
+    Folded: _folded,
 }

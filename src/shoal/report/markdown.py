@@ -1,18 +1,23 @@
 """A document as Markdown: readable as it stands, and the same on any page that renders it."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+from urllib.parse import quote
 
 from shoal.printable import printable
 from shoal.report.document import (
+    Block,
     Bullets,
     Code,
     Document,
     Figure,
+    Folded,
     Formula,
     Heading,
     Judgement,
+    Link,
+    Links,
     Paragraph,
     Table,
     stretches,
@@ -25,11 +30,17 @@ COLONS = {"zh": "："}
 def to_markdown(document: Document) -> str:
     """The whole document, a blank line between blocks."""
     colon = COLONS.get(document.lang, ": ")
-    parts = [f"# {inline(document.title)}"]
-    for block in document.blocks:
-        is_judgement = isinstance(block, Judgement)
-        parts.append(_judgement(block, colon) if is_judgement else _RENDER[type(block)](block))
+    parts = [f"# {inline(document.title)}", *_rendered(document.blocks, colon)]
     return printable("\n\n".join(parts) + "\n")
+
+
+def _rendered(blocks: Sequence[Block], colon: str) -> Iterator[str]:
+    for block in blocks:
+        if isinstance(block, Folded):
+            yield _RENDER[Heading](Heading(block.title))
+            yield from _rendered(block.blocks, colon)
+        else:
+            yield _judgement(block, colon) if isinstance(block, Judgement) else _RENDER[type(block)](block)
 
 
 def inline(text: str) -> str:
@@ -94,6 +105,11 @@ def _judgement(block: Judgement, colon: str) -> str:
     return "- " + "  \n".join(lines) + (f"  \n  {inline(block.reason)}" if block.reason else "")
 
 
+def _link(link: Link) -> str:
+    about = f": {inline(link.about)}" if link.about else ""
+    return f"- [{escape(link.text)}](<{quote(link.target, errors='surrogateescape')}>){about}"
+
+
 _RENDER: dict[type, Callable[[Any], str]] = {
     Heading: lambda block: f"{'#' * block.level} {inline(block.text)}",
     Paragraph: lambda block: inline(block.text.strip()),
@@ -101,5 +117,6 @@ _RENDER: dict[type, Callable[[Any], str]] = {
     Formula: lambda block: _fenced(block.text, "text"),
     Code: _code,
     Table: _table,
+    Links: lambda block: "\n".join(map(_link, block.items)),
     Figure: lambda block: f"![{escape(block.alt)}]({block.path})\n\n*{inline(block.caption)}*",
 }

@@ -35,14 +35,15 @@ class ListedRun:
     began: datetime
 
 
-def listed_runs(folder: Path) -> tuple[list[ListedRun], list[str]]:
-    """The runs in a folder, the latest last; and what is wrong with those that cannot be read."""
+def listed_runs(folder: Path, newest: int | None = None) -> tuple[list[ListedRun], list[str]]:
+    """The runs in a folder, or the newest of them, the latest last; and what is wrong with those that are damaged."""
     if not folder.is_dir():
         raise ConfigError(f"no folder {folder}", "Runs are in runs/, unless --runs-dir says something else.")
     runs, damaged = list[ListedRun](), list[str]()
-    for path in sorted(folder.iterdir()):
-        if not RunFolder(path).config.exists() or path.match(".*.tmp"):
-            continue
+    paths = [
+        path for path in folder.iterdir() if RunFolder(path).config.exists() and not path.match(".*.tmp")
+    ]
+    for path in sorted(paths, key=_began, reverse=True)[:newest]:
         try:
             runs.append(_listed(path))
         except ShoalError as error:
@@ -69,13 +70,17 @@ def _listed(path: Path) -> ListedRun:
         "seconds": result.get("seconds"),
         "checked": bool(folder.run_id),
     }
-    began = datetime.fromtimestamp(folder.config.stat().st_mtime)
+    began = datetime.fromtimestamp(_began(path))
     metrics = dict[str, float](result.get("test_metrics") or {})
     metrics |= {
         f"validation_{name}": value for name, value in (result.get("validation_metrics") or {}).items()
     }
     best = {f"best_{name}": value for name, value in (result.get("best") or {}).items()}
     return ListedRun(path, metrics | flat(config) | result | best | columns, began)
+
+
+def _began(path: Path) -> float:
+    return RunFolder(path).config.stat().st_mtime
 
 
 def matching(runs: Sequence[ListedRun], condition: str) -> list[ListedRun]:

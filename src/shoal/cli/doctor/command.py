@@ -116,6 +116,8 @@ def run(given: Given[DoctorFlags]) -> int:
     else:
         colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
         text.show(as_text(found, width=shutil.get_terminal_size((110, 24)).columns, colour=colour))
+        if worst(found) != "FAIL":
+            text.next_step("shoal", "train", "quickstart")
     return 1 if worst(found) == "FAIL" else 0
 
 

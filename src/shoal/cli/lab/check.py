@@ -86,10 +86,24 @@ def _check(given: Given[CheckFlags]) -> int:
     _write(number, flags, grades, sentences)
     if flags.json:
         text.show(json.dumps([each.to_plain() for each in grades], ensure_ascii=False, indent=2))
+    elif len(grades) == 1 and grades[0].marked:
+        _show_next(number, words, folders[0], grades[0], sentences)
     if unmarked := [each.name for each in grades if not each.marked]:
         text.warn(sentences("grade.unmarked", count=len(unmarked), all=len(grades), names=unmarked))
         return 2
     return 0 if all(each.all_right for each in grades) else 1
+
+
+def _show_next(number: str, words: "Sequence[str]", folder: Path, grade: "Grade", sentences: "Words") -> None:
+    """Of one's own solution: the report about it when all tasks are right, else the first file to repair."""
+    from shoal.labs.check.solution import find_file
+
+    wrong = [task.file for task in grade.tasks if task.word in ("wrong", "partly", "open")]
+    if not wrong:
+        text.next_step("shoal", "lab", number, "--quick", "--solution", folder)
+    else:
+        file = find_file(number, folder, wrong[0]) or wrong[0]
+        text.next_step("shoal", "lab", "check", number, *words, first=sentences("next.repair", file=file))
 
 
 def _folders(number: str, words: Sequence[str]) -> list[Path]:

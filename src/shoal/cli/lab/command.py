@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from shoal.cli import text
+from shoal.cli.browser import open_page
 from shoal.cli.command import Command, CommandGroup, Given
 from shoal.cli.interrupts import exit_code_of
 from shoal.cli.lab.check import CHECK
 from shoal.config.flags import Flags
 from shoal.config.kinds import AtLeast, Matching
-from shoal.labs.catalogue import LABS
+from shoal.labs.catalogue import LABS, lab_of
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,8 @@ class LabFlags(Flags):
     """First seed (default 0)."""
     quiet: bool = False
     """Print only the paths of the report."""
+    open: bool = False
+    """Open the report in a browser."""
 
 
 @dataclass(frozen=True)
@@ -131,10 +134,16 @@ FLAGS: dict[str, type[LabFlags]] = {
 
 def _start(given: Given[StartFlags]) -> int:
     """Write the files of a lab that you complete."""
-    from shoal.labs.handout.start import start
+    from shoal.labs.handout.start import first_task, start
+    from shoal.labs.words import load_words
 
-    for path in start(given.words[0], given.flags.out, given.flags.lang):
+    number, folder = given.words[0], given.flags.out
+    for path in start(number, folder, given.flags.lang):
         text.show(str(path))
+    words = load_words(lab_of(number).package, given.flags.lang)
+    where = [] if folder == Path() else [folder]
+    edit = words("next.edit", file=folder / first_task(number))
+    text.next_step("shoal", "lab", "check", number, *where, first=edit)
     return 0
 
 
@@ -169,6 +178,10 @@ def _run(given: Given[LabFlags]) -> int:
         text.show()
     text.show(str(folder / "report.html"))
     text.show(str(folder / "report.md"))
+    if given.flags.open:
+        open_page(folder / "report.html")
+    if not quiet and lab_of(lab.number).hand_out and not chosen.get("solution"):
+        text.next_step("shoal", "lab", "start", lab.number)
     return 0
 
 
@@ -178,7 +191,7 @@ def _settings(flags: LabFlags) -> dict[str, Any]:
     return {
         key: str(value) if isinstance(value, Path) else value
         for key, value in given.items()
-        if key not in ("help", "quiet") and value is not None
+        if key not in ("help", "quiet", "open") and value is not None
     }
 
 

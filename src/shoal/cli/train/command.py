@@ -144,6 +144,10 @@ def run(given: Given[TrainFlags]) -> int:
         text.warn(f"rank {result.rank} is done; rank 0 reports the result")
     elif given.flags.json:
         text.show(result.to_json())
+    elif result.status == "completed" and not given.flags.quiet:
+        from shoal.cli.findings import show_after_training
+
+        show_after_training(result)
     if result.status == "interrupted":
         from shoal.config.schema import named_code
         from shoal.events.folder import resume_command

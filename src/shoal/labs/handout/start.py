@@ -52,6 +52,11 @@ def start(number: str, folder: Path, lang: str) -> list[Path]:
     return [folder / name for name in files]
 
 
+def first_task(number: str) -> PurePosixPath:
+    """The file with the first task."""
+    return next(path for path, source in _sources(number).items() if tasks(source))
+
+
 def _sources(number: str) -> Mapping[PurePosixPath, str]:
     package = f"{lab_of(number).package}.solution"
     folder = resources.files(package)

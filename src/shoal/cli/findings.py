@@ -1,0 +1,47 @@
+"""Findings of one run on the terminal: after training, and above the path of its report."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shoal.cli import text
+from shoal.errors import ShoalError
+from shoal.report.paired import outside_interval
+from shoal.report.plain_tables import width
+
+if TYPE_CHECKING:
+    from shoal.compare.remark import Remark
+    from shoal.training.result import Result
+    from shoal.words import Words
+
+MOST = 3
+"""Findings at the end of training; the report has all."""
+MOST_EVENT_BYTES = 8 * 2**20
+"""Larger event files take seconds to read: then only `shoal report` looks at them."""
+
+
+def show_findings(remarks: "Sequence[Remark]", words: "Words") -> None:
+    """Each finding as a word, the claim with its numbers, and what to try."""
+    indent = 4 + max((width(remark.word) for remark in remarks), default=0)
+    for remark in remarks:
+        claim = words("join.sentences", first=remark.claim, last=remark.numbers)
+        text.show(f"  {text.bold(remark.word)}{text.wrapped(claim, indent)[2 + width(remark.word) :]}")
+        if remark.advice:
+            text.show(text.wrapped(f"→ {remark.advice}", indent, indent + 2))
+
+
+def show_after_training(result: "Result") -> None:
+    """What a run that just finished shows, and what to do next. One worker, or a few steps, show nothing here."""
+    folder = Path(result.run)
+    event_bytes = sum(path.stat().st_size for path in folder.glob("events.*"))
+    if result.workers > 1 and outside_interval(result.steps) and event_bytes <= MOST_EVENT_BYTES:
+        from shoal.compare.comparison import compare
+        from shoal.compare.one_run import findings
+        from shoal.words import read_words
+
+        words = read_words("en", "shoal.compare")
+        # Of a run that is too short or damaged `shoal report` says so, and this run has finished.
+        with suppress(ShoalError):
+            show_findings(findings(compare([folder]), words)[:MOST], words)
+    text.next_step("shoal", "report", folder)
