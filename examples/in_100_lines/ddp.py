@@ -1,21 +1,20 @@
 """`ddp`: gradients are added up in buckets, each as soon as backward has filled it.
 
-    rank 0    forward    backward: layer 4    layer 2    layer 0               update
-                                         └ bucket 0 ─┐  └ bucket 1 ─┐└ bucket 2
-    rank 1    forward    backward: layer 4    layer 2    layer 0               update
+    computes    forward    backward 4    backward 2    backward 0                update
+    moves                                bucket 0      bucket 1      bucket 2
 
     shoal launch --workers 2 examples/in_100_lines/ddp.py
 
-Phase 1, plan: parameters from the last to the first, as backward reaches them, share buckets of a few bytes; their
-gradients are views of a bucket's flat memory, so nothing is copied. Then in every step: phase 2, backward, in which the
-last gradient of a bucket starts its all-reduce; phase 3, wait for all buckets; phase 4, update.
+Phase 1, plan: a bucket has the gradients of some parameters in flat memory; parameters are taken from the last to the
+first, as backward reaches them. Then in every step: phase 2, backward: the last gradient of a bucket starts its
+all-reduce; phase 3, wait for all buckets; phase 4, update.
 
-Over gloo and NCCL a bucket moves while backward goes on to earlier layers. Workers on one machine add up in each
-other's memory, and there only calls move data: phase 3 does it. The same code, without the overlap.
+Over gloo and NCCL a bucket moves while backward computes earlier layers, as above. Workers on one machine share memory,
+where data moves only inside of calls: there the buckets move in phase 3.
 
 Costs, for P bytes of parameters on W workers: each sends 2P·(W − 1)/W a step, in few messages. Each holds parameters,
-gradients and optimizer state of the whole model. Not safe: a parameter that gets no gradient in a step would leave its
-bucket, and all workers, waiting; this program raises an error there.
+gradients and optimizer state of the whole model. Not safe: a bucket whose parameters did not all get a gradient is
+never sent; this program raises an error then.
 """
 
 import torch
@@ -30,7 +29,7 @@ BUCKET_BYTES = 512
 
 
 class Bucket:
-    """Gradients that travel together."""
+    """Gradients that share one all-reduce."""
 
     def __init__(self, group: Group, params: list[Tensor]) -> None:
         self.group, self.params = group, params

@@ -8,8 +8,8 @@
 
     shoal launch --workers 2 examples/in_100_lines/local.py
 
-Phase 1, a step of this worker alone. After every k-th: phase 2, average the way since the last averaging; phase 3, the
-outer step. At the end, phase 4: the mean of all workers' weights is the model.
+Phase 1, a step of this worker alone. After every k-th: phase 2, average how far the workers have gone since the last
+averaging; phase 3, the outer step. At the end, phase 4: the mean of all workers' weights is the model.
 
 With η = 1, μ = 0 this is local SGD; DiLoCo has η = 0.7, μ = 0.9. For k = 1 and SGD it equals one machine, because then
 Σ wᵢ·(θ − lr·ḡᵢ) = θ − lr·g. In general it does not, and the line that this program prints says by how much.

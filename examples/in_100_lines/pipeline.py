@@ -90,6 +90,6 @@ def train(group: Group, model: nn.Sequential, batches: Batches, make_optimizer: 
 
 if __name__ == "__main__":
     group = join()
-    require(group, group.size <= 3, f"3 layers have parameters: there are no {group.size} stages")
+    require(group.size <= 3, f"3 layers have parameters, so there cannot be {group.size} stages")
     weights = train(group, network(), batches(), adam)
     report(group, f"pipeline, 1f1b: {group.size} stages, 4 micro-batches", weights)

@@ -96,5 +96,5 @@ if __name__ == "__main__":
     logging.disable()  # torch only maintains RPC, and warns about that in every worker
     warnings.simplefilter("ignore")
     group = join()
-    require(group, group.size > 1, "a driver needs stages: shoal launch --workers 3 …")
+    require(group.size > 1, "a driver needs stages: shoal launch --workers 3 examples/in_100_lines/rpc.py")
     report(group, f"rpc: {group.size - 1} stages, one driver", train(group, network(), batches(), adam))

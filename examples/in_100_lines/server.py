@@ -75,6 +75,8 @@ def train(group: Group, model: nn.Module, batches: Batches, make_optimizer: Make
 
 if __name__ == "__main__":
     group = join()
-    require(group, group.size > 1, "a server needs workers: shoal launch --workers 3 …")
+    require(
+        group.size > 1, "a server needs workers: shoal launch --workers 3 examples/in_100_lines/server.py"
+    )
     weights = train(group, network(), batches(), adam)
     report(group, f"server, bsp: {group.size - 1} workers push to rank {group.size - 1}", weights)

@@ -20,6 +20,7 @@ from torch.optim import Adam, Optimizer
 
 from shoal import join
 from shoal.comm.group import Group
+from shoal.errors import ConfigError
 
 Batches = list[tuple[Tensor, Tensor]]
 """Inputs and labels of each step."""
@@ -81,11 +82,10 @@ def report(group: Group, did: str, weights: Weights) -> None:
         sys.stdout.write(f"{said}\n")
 
 
-def require(group: Group, holds: bool, otherwise: str) -> None:
+def require(holds: bool, otherwise: str) -> None:
     """End the program with a sentence unless the condition holds."""
     if not holds:
-        sys.stderr.write(f"{otherwise}\n" if group.rank == 0 else "")
-        raise SystemExit(2)
+        raise ConfigError(otherwise)
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ communicate at its two ends only, with two functions, each of which is the backw
     leave     forward: all-reduce of y      backward: nothing
 
 Phase 1, divide: layer 0 by columns, layer 2 by rows; layer 4 stays whole on every worker. Phase 2, forward and backward
-of the whole batch. Phase 3, update: each worker its parts. No gradient is exchanged: of a part there is one owner, and
-what is whole gets the same gradient everywhere.
+of the whole batch. Phase 3, update: each worker updates its parts. No gradient is exchanged: a part has one owner, and
+a whole parameter has the same gradient on every worker.
 
 Costs, for each pair of layers: one all-reduce of [samples, outputs] forward, one of [samples, inputs] backward (none if
 the inputs are data). Each worker holds 1/W of the parameters, gradients and optimizer state of divided layers.
@@ -36,13 +36,13 @@ class Enter(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, group: Group) -> Tensor:
-        """Every worker has x already."""
+        """x: every worker has all of it."""
         ctx.group = group
         return x.view_as(x)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        """Each worker knows what its outputs want of x."""
+        """∂x = Σᵣ ∂yᵣ·Wᵣ."""
         total = gradient.clone()
         ctx.group.all_reduce(total).wait()
         return total, None
@@ -53,14 +53,14 @@ class Leave(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, part: Tensor, group: Group) -> Tensor:
-        """Each worker knows what its inputs add to y."""
+        """y = Σᵣ xᵣ·Wᵣᵀ."""
         total = part.clone()
         group.all_reduce(total).wait()
         return total
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        """Every worker has ∂y already."""
+        """∂y: every worker has all of it."""
         return gradient, None
 
 
@@ -95,6 +95,6 @@ def train(group: Group, model: nn.Sequential, batches: Batches, make_optimizer: 
 
 if __name__ == "__main__":
     group = join()
-    require(group, 12 % group.size == 0, f"{group.size} workers cannot divide layers of 12 outputs")
+    require(12 % group.size == 0, f"{group.size} workers cannot divide layers of 12 outputs")
     did = f"tensor: {group.size} workers, layers 0 and 2 divided"
     report(group, did, train(group, network(), batches(), adam))

@@ -15,7 +15,7 @@ all gradients until the end of the step.
 
 Costs, for P bytes of parameters on W workers with Adam: two all-gathers and one reduce-scatter of P a step, 1.5 times
 the bytes of `ddp`. Each worker holds 4P/W, and one whole unit with its gradients at a time. No unit is gathered
-before its layer needs it, so every gathering is waited for.
+before its layer needs it, so all workers wait for each gather.
 """
 
 import torch
@@ -28,7 +28,7 @@ from shoal.comm.group import Group
 
 
 class Unit:
-    """The parameters of one layer, whole only while that computes."""
+    """The parameters of one layer, whole only while the layer computes."""
 
     def __init__(self, group: Group, layer: nn.Module) -> None:
         self.group, self.params = group, list(layer.parameters())
@@ -49,12 +49,12 @@ class Unit:
         layer.register_forward_hook(self.computed)
 
     def gather(self) -> None:
-        """Phases 2 and 3: all workers' parts, in the memory where the parameters' views look."""
+        """Phases 2 and 3: join all workers' parts; the parameters are views of this memory."""
         self.whole.untyped_storage().resize_(self.num_bytes)
         self.group.all_gather(self.whole, self.part).wait()
 
     def free(self) -> None:
-        """Return the memory to the system; the views stay, and see the next gathering."""
+        """Return the memory; the parameters are empty views until `gather` is called again."""
         self.whole.untyped_storage().resize_(0)
 
     def computed(self, layer: nn.Module, inputs: tuple[Tensor, ...], outputs: Tensor) -> None:
