@@ -6,6 +6,7 @@ run executes, and all numbers by the formulas that runs are counted with.
 
 import inspect
 import os
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,11 +25,15 @@ from shoal.errors import ConfigError
 if TYPE_CHECKING:
     from shoal.config.schema import RunConfig
     from shoal.explain.names import Row
-    from shoal.explain.pipeline import ScheduleExplanation
-    from shoal.explain.rounds import Explanation
 
 WORKERS, STAGES, MICROBATCHES = 4, 4, 8
 PARAMS = 100_000_000
+LETTERS = {
+    "Ψ": "Ψ parameters",
+    "N": "N workers that divide them",
+    "U": "U a unit of zero",
+    "n": "n = 4 bytes for each parameter",
+}
 
 
 @dataclass(frozen=True)
@@ -129,7 +134,9 @@ def _head(row: "Row", what: str) -> list[str]:
 
 def _foot(row: "Row", files: list[str]) -> list[str]:
     """The files to read, and the command to try."""
-    example = Path(str(resources.files("shoal"))).parent.parent / "examples" / "in_100_lines" / f"{row.name}.py"
+    example = (
+        Path(str(resources.files("shoal"))).parent.parent / "examples" / "in_100_lines" / f"{row.name}.py"
+    )
     shown = [*files, *([os.path.relpath(example)] if example.exists() else [])]
     return ["", text.rows({"read": ", ".join(shown)}), f"  {text.bold('try')}   {row.to_try}"]
 
@@ -156,7 +163,7 @@ def _strategy(row: "Row", flags: ExplainFlags) -> Page:
     drawn = [line for picture in pictures for line in [*as_lines(picture, _paint), ""]]
 
     def cost() -> list[str]:
-        from shoal.explain.cost import ACTIVATIONS, sent_bytes
+        from shoal.explain.cost import ACTIVATIONS, BYTES, sent_bytes
 
         lines = [f"For {params:,} parameters in float32 with Adam, {_count(workers, 'worker')}:", ""]
         facts: dict[str, str] = {}
@@ -165,13 +172,14 @@ def _strategy(row: "Row", flags: ExplainFlags) -> Page:
             times = Counter(each.replace("_", "-") for each in case.sends)
             listed = " + ".join(f"{f'{count} × ' * (count > 1)}{each}" for each, count in times.items())
             what = f" in a step: {listed}" if listed else ""
-            mapped = f"; workers of one machine map memory instead of {case.mapped}" if case.mapped else ""
+            mapped = f"; on one machine, mapped memory replaces {case.mapped}" if case.mapped else ""
             facts[f"{case.name} sends".strip()] = f"{sent}{what}{mapped}"
             facts[f"{case.name} memory".strip()] = _memory(config, params)
-        letters = "Ψ parameters, N workers that divide them, U a unit of zero; n = 4Ψ bytes"
-        if any(" a" in each for case in row.cases for each in case.sends):
-            letters += f", a = {_size(4 * ACTIVATIONS)} of activations between two workers"
-        return [*lines, text.rows(facts), f"  ({letters})", *_foot(row, files)]
+        letters = {**LETTERS, "a": f"a = {_size(BYTES * ACTIVATIONS)} of activations"}
+        formulas = " ".join(each for case in row.cases for each in case.sends) + " ".join(facts.values())
+        used = [said for letter, said in letters.items() if re.search(rf"(?<!in )\b\d*{letter}\b", formulas)]
+        legend = [text.wrapped(f"({', '.join(used)})", 2)] if used else []
+        return [*lines, text.rows(facts), *legend, *_foot(row, files)]
 
     files = [_file(str(resources.files("shoal") / each)) for each in row.read]
     return Page([*_head(row, row.what), *drawn], cost, lambda: as_svg(row.name, pictures))
@@ -230,16 +238,22 @@ def _codec(row: "Row", flags: ExplainFlags) -> Page:
         shape, plain = EXAMPLE.shape, BYTES * EXAMPLE.numel
         config = read(None, f"--strategy ddp --workers {workers} --exchange compressed:{row.name}".split())
         state = exchange_state(config, {"weight": torch.empty(shape, device="meta")})
-        settings = ", ".join(f"--exchange.{key} {value}" for key, value in CODEC_ROWS[row.name].settings.items())
+        settings = ", ".join(
+            f"--exchange.{key} {value}" for key, value in CODEC_ROWS[row.name].settings.items()
+        )
         facts = {
             "payload": f"{_size(num_bytes)} instead of {_size(plain)}",
             "sends": f"{_size(sent)} by {operation.replace('_', '-')}, instead of "
             f"{_size(plain * fraction('all_reduce', workers))}",
-            "memory": ", ".join(f"{_size(each.num_bytes or 0)} {each.name} ({each.formula})" for each in state)
+            "memory": ", ".join(
+                f"{_size(each.num_bytes or 0)} {each.name} ({each.formula})" for each in state
+            )
             or "nothing is kept from step to step",
             "settings": f"{settings.lower() or 'none'} (defaults)" if settings else "none",
         }
-        example = f"For a matrix of {shape[0]:,} × {shape[1]:,} numbers in float32, {_count(workers, 'worker')}:"
+        example = (
+            f"For a matrix of {shape[0]:,} × {shape[1]:,} numbers in float32, {_count(workers, 'worker')}:"
+        )
         return [example, "", text.rows(facts), *_foot(row, [_place(type(codec))])]
 
     words = [*_head(row, row.what), *as_lines(picture, _paint), ""]
@@ -333,7 +347,7 @@ def _paint_action(kind: object, words: str) -> str:
     if kind is None:
         return text.dim(words)
     colours = {"F": "blue", "B": "yellow", "I": "yellow", "W": "green", "U": "magenta"}
-    return text.on_colour(words, colours[getattr(kind, "value")])
+    return text.on_colour(words, colours[kind.value])
 
 
 COMMAND = Command("explain", run, ExplainFlags, words="[NAME]")

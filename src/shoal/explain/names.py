@@ -11,7 +11,9 @@ from shoal.config.kinds import kinds_of, literals
 from shoal.config.sections.compression import CODEC_ROWS
 from shoal.config.sections.exchange import ByConfig, RobustConfig
 from shoal.config.sections.sync import STRATEGIES
-from shoal.errors import ConfigError, unknown
+from shoal.errors import ConfigError
+from shoal.nearest import did_you_mean
+from shoal.printable import shortened
 from shoal.strategies.pipeline.schedules import SCHEDULES
 
 
@@ -27,7 +29,9 @@ class Kind:
 
 _DDP = "shoal train quickstart --steps 50 --strategy ddp"
 KINDS: Mapping[str, Kind] = {
-    "strategy": Kind("strategy", tuple(STRATEGIES), "shoal train quickstart --steps 50 {flags} --workers {workers}"),
+    "strategy": Kind(
+        "strategy", tuple(STRATEGIES), "shoal train quickstart --steps 50 {flags} --workers {workers}"
+    ),
     "codec": Kind("codec", tuple(CODEC_ROWS), f"{_DDP} --workers 2 --exchange compressed:{{name}}"),
     "rule": Kind(
         "robust rule",
@@ -106,13 +110,23 @@ def row_of(name: str) -> Row:
     for kind, table in KINDS.items():
         if short in table.names:
             return _row(kind, short, _texts()[kind][short])
-    raise ConfigError(unknown("name", name, known), "`shoal explain` lists the names by kind.")
+    raise ConfigError(
+        f"there is nothing to explain under the name '{shortened(name)}'{did_you_mean(name, known)}",
+        "`shoal explain` lists the names.",
+    )
+
+
+def all_rows() -> list[Row]:
+    """The rows of the file, in its order."""
+    return [_row(kind, name, given) for kind, rows in _texts().items() for name, given in rows.items()]
 
 
 def _row(kind: str, name: str, given: Mapping[str, Any]) -> Row:
     cases = [Case(**case) for case in given.get("cases", ())]
     renamed = {"not": "no_use", "try": "command"}
-    return Row(kind, name, **{**{renamed.get(key, key): value for key, value in given.items()}, "cases": cases})
+    return Row(
+        kind, name, **{**{renamed.get(key, key): value for key, value in given.items()}, "cases": cases}
+    )
 
 
 @cache

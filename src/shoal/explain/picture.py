@@ -15,8 +15,8 @@ from shoal.report.svg import COLOURS, FRAME, GRAPH, for_file
 CELLS = 16
 """Parts that a bar of weights is drawn with; a layer has LAYER of them."""
 LAYER = 4
-MOST_ROWS = 8
-"""Processes that are drawn."""
+MOST_ROWS, MOST_STAGES = 8, 4
+"""Processes, and stages of a step in time, that are drawn: so many fit 80 columns."""
 TENSORS = ("weights", "gradients", "optimizer state")
 
 
@@ -97,7 +97,7 @@ def _painted(block: Block, paint: Paint) -> str:
     return paint(look.paint, words) if look.paint else words
 
 
-WIDE, HIGH, SMALL = 7.2, 22, 11
+WIDE, HIGH, SMALL = 8.5, 22, 11
 """Pixels of a character and of a row; the size of text."""
 
 
@@ -134,7 +134,7 @@ def _drawn(block: Block, x: float, y: float) -> Iterator[str]:
     wide = WIDE * characters
     if LOOKS[name].meaning or LOOKS[name].paint:
         yield _box(LOOKS[name], x + 0.5, y + 1, wide - 1, HIGH - 3)
-    if label:
+    if label.strip():
         centred = f'font-size="{SMALL}" text-anchor="middle"'
         ink = FRAME["paper"] if name == "U" else FRAME["ink"]
         yield _text(label, x + wide / 2, y + 15, centred, ink)
@@ -155,6 +155,7 @@ def step_in_time(row: Row, stages: int) -> Picture:
         from shoal.explain.pipeline import explain_schedule
 
         rows: list[tuple[str, list[Block]]] = []
+        stages = min(stages, MOST_STAGES)
         timed = explain_schedule(row.schedule, stages, stages).timeline
         for stage, actions in enumerate(timed.rows):
             blocks, now = list[Block](), 0.0
@@ -165,7 +166,9 @@ def step_in_time(row: Row, stages: int) -> Picture:
                 now = each.end
             idle = round(2 * (timed.makespan - now))
             rows.append((f"stage {stage}", [*blocks, *([("·", idle, "")] if idle else [])]))
-        return Picture(f"A step in time, {row.schedule} with {stages} micro-batches", rows)
+        return Picture(
+            f"A step in time, {row.schedule} with {stages} stages and {stages} micro-batches", rows
+        )
     return Picture(
         "A step in time, not to scale" if len(row.time) < 3 else "Steps in time, not to scale",
         [
@@ -177,27 +180,27 @@ def step_in_time(row: Row, stages: int) -> Picture:
 
 def holdings(row: Row, meshes: Sequence[Mapping[str, int]], workers: int) -> Picture:
     """What each process holds of weights, gradients and optimizer state, in each case."""
-    heads: list[Block] = [("", CELLS + 2, f"{name:<{CELLS + 2}}") for name in TENSORS]
+    heads = [block for name in TENSORS for block in (("", CELLS, f"{name:<{CELLS}}"), ("", 2, ""))]
     rows: list[tuple[str, Sequence[Block]]] = []
     for case, axes in zip(row.cases, meshes, strict=True):
         rows += [*([("", [])] if rows else []), (case.name, heads)]
         for group, ways in case.holds.items():
-            rows += _group(group, ways, axes, workers)
+            rows += _group(group, ways, axes, workers, "rank 0" in case.holds)
     more = f" (the first {MOST_ROWS} of {workers})" if workers > MOST_ROWS else ""
     return Picture(f"What each process holds{more}", rows)
 
 
 def _group(
-    group: str, ways: Sequence[str], axes: Mapping[str, int], workers: int
+    group: str, ways: Sequence[str], axes: Mapping[str, int], workers: int, has_driver: bool
 ) -> Iterator[tuple[str, Sequence[Block]]]:
-    """The rows of one group of processes: one rank, or the workers of a mesh."""
-    has_driver = group == "stage" and "pipeline" not in axes  # of rpc
+    """The rows of one group of processes: a single one, or the workers, without rank 0 if it is a group by itself."""
     count = 1 if group in ("rank 0", "server") else workers - has_driver
     sizes = [axes.get(axis, 1) for axis in AXES] if count == workers else [count, 1, 1]
-    places = [*product(*(range(size) for size in sizes))]
-    for rank, place in enumerate(places[:MOST_ROWS]):
+    places = product(*(range(size) for size in sizes))
+    for number, place in zip(range(min(count, MOST_ROWS)), places, strict=False):
         bars = [(*_bar(way, place, sizes), ("", 2, "")) for way in ways]
-        yield group if count == 1 else f"{group} {rank}", [block for bar in bars for block in bar]
+        label = group if group in ("rank 0", "server") else f"{group} {number + has_driver}"
+        yield label, [block for bar in bars for block in bar]
 
 
 def _bar(way: str, place: Sequence[int], sizes: Sequence[int]) -> Iterator[Block]:
