@@ -25,6 +25,7 @@ from shoal.errors import ConfigError
 if TYPE_CHECKING:
     from shoal.config.schema import RunConfig
     from shoal.explain.names import Row
+    from shoal.strategies.pipeline.schedule import ActionKind
 
 WORKERS, STAGES, MICROBATCHES = 4, 4, 8
 PARAMS = 100_000_000
@@ -84,7 +85,7 @@ def run(given: Given[ExplainFlags]) -> int:
             hint = "Give --workers." if "workers" in taken else "Give --stages and --microbatches."
             raise ConfigError(f"--{flag.replace('_', '-')} has no effect on the {kind} {name}", hint)
     if row is None:
-        return _show(_of_own_schedule(name, flags), flags)
+        return _show(_schedule(name, flags), flags)
     return _show({"strategy": _strategy, "codec": _codec, "rule": _rule}.get(kind, _drawn)(row, flags), flags)
 
 
@@ -102,7 +103,8 @@ def _show(page: Page, flags: ExplainFlags) -> int:
         text.show(page.drawing().rstrip("\n"))
         return 0
     text.show("\n".join(page.words))
-    text.show("\n".join(page.cost()))
+    if cost := page.cost():
+        text.show("\n".join(cost))
     if flags.svg is not None:
         write_file(flags.svg, page.drawing())
         text.show(f"wrote {flags.svg}")
@@ -113,9 +115,8 @@ def _names() -> str:
     """All names by kind."""
     from shoal.explain.names import KINDS
 
-    lines = [text.bold(f"shoal explain NAME{' ' * 9}") + "for example: shoal explain ddp", ""]
     listed = {kind.title: ", ".join(kind.names) for kind in KINDS.values()}
-    return "\n".join([*lines, text.rows(listed)])
+    return f"Names of `shoal explain NAME`, such as `shoal explain ddp`:\n\n{text.rows(listed)}"
 
 
 def _head(row: "Row", what: str) -> list[str]:
@@ -289,7 +290,7 @@ def _drawn(row: "Row", flags: ExplainFlags) -> Page:
     if row.kind == "schedule":
         from shoal.strategies.pipeline.schedules import function_of
 
-        page = _of_own_schedule(row.name, flags)
+        page = _schedule(row.name, flags)
         what, *grid = page.words
         files = [_place(function_of(row.name))]
         return Page([*_head(row, what), *grid], lambda: _foot(row, files), page.drawing)
@@ -311,7 +312,7 @@ def _drawn(row: "Row", flags: ExplainFlags) -> Page:
     return Page(words, lambda: cost, lambda: as_svg(explanation))
 
 
-def _of_own_schedule(name: str, flags: ExplainFlags) -> Page:
+def _schedule(name: str, flags: ExplainFlags) -> Page:
     """A schedule: its sentence, and the grid."""
     from shoal.explain.pipeline import as_grid, explain_schedule
     from shoal.explain.timeline_svg import as_drawing
@@ -342,7 +343,7 @@ def _paint(colour: str, words: str) -> str:
     return text.on_colour(words, colour)
 
 
-def _paint_action(kind: object, words: str) -> str:
+def _paint_action(kind: "ActionKind | None", words: str) -> str:
     """The colours of a grid: forward blue, backward yellow, weight gradients green, updates magenta, idle dim."""
     if kind is None:
         return text.dim(words)

@@ -122,11 +122,10 @@ def all_rows() -> list[Row]:
 
 
 def _row(kind: str, name: str, given: Mapping[str, Any]) -> Row:
-    cases = [Case(**case) for case in given.get("cases", ())]
     renamed = {"not": "no_use", "try": "command"}
-    return Row(
-        kind, name, **{**{renamed.get(key, key): value for key, value in given.items()}, "cases": cases}
-    )
+    fields: dict[str, Any] = {renamed.get(key, key): value for key, value in given.items()}
+    fields["cases"] = [Case(**case) for case in given.get("cases", ())]
+    return Row(kind, name, **fields)
 
 
 @cache
