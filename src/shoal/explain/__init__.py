@@ -1,1 +1,1 @@
-"""`shoal explain`: what the all-reduce algorithms send, round by round."""
+"""`shoal explain`: every strategy, codec, rule, schedule and algorithm in words, as a picture, and in numbers."""

@@ -137,7 +137,6 @@ def as_grid(explanation: ScheduleExplanation, width: int = 80, paint: Paint = _p
 
     >>> print(as_grid(explain_schedule("1f1b", stages=2, microbatches=2)))
     1f1b, 2 stages, 2 micro-batches: 9 units of time
-    One forward, one backward: GPipe's bubble with no more than p − s activations on stage s.
     <BLANKLINE>
     time     0         5
     stage 0  F0F1· · B0──· B1──
@@ -156,7 +155,6 @@ def as_grid(explanation: ScheduleExplanation, width: int = 80, paint: Paint = _p
     label = max(map(len, facts)) + 2
     lines = [
         *textwrap.wrap(f"{explanation.title}: {explanation.timeline.makespan:g} units of time", width),
-        *textwrap.wrap(explanation.summary, width),
         "",
         *_bands(explanation, width, paint),
         _legend(explanation, paint),

@@ -133,7 +133,6 @@ def as_text(explanation: Explanation) -> str:
 
     >>> print(as_text(explain("tree", 2)))
     tree, 2 workers: 2 rounds
-    Sums climb a binomial tree to rank 0 and come down again: at most ⌈log₂ W⌉ messages of n elements.
     <BLANKLINE>
     round 1
       1 → 0   part all   sum of 1
@@ -146,7 +145,6 @@ def as_text(explanation: Explanation) -> str:
     workers, messages = explanation.num_workers, explanation.messages
     lines = [
         f"{explanation.algorithm}, {workers} workers: {explanation.num_rounds} rounds",
-        explanation.summary,
         "",
     ]
     width = max((len(_part(explanation, message)) for message in messages), default=0)
