@@ -4,6 +4,7 @@ import contextlib
 import io
 import os
 import re
+import shlex
 import shutil
 import sys
 import textwrap
@@ -85,6 +86,20 @@ def caution(message: Warning | str, category: type[Warning], *_: object) -> None
     # Torch appends a C++ stack trace, which does not help the user.
     sentence = str(message).partition("\nException raised from ")[0]
     warn(f"{_styled('1;33', word, sys.stderr)} {printable(sentence)}")
+
+
+def next_step(*command: str | Path, first: str = "") -> None:
+    """Show what to type next, as the last line of a command: words that a shell takes as written.
+
+    `first` is what to do before it, without a full stop: "edit lab1/workers.py". Nothing with --json or --quiet: the
+    caller leaves it out.
+
+    >>> next_step("shoal", "report", Path("runs/my run"))
+    next  shoal report 'runs/my run'
+    >>> next_step("shoal", "lab", "check", "1", first="edit workers.py")
+    next  edit workers.py, then  shoal lab check 1
+    """
+    show(f"{bold('next')}  {f'{first}, then  ' if first else ''}{shlex.join(map(str, command))}")
 
 
 def bold(words: str) -> str:
