@@ -8,6 +8,7 @@ from shoal.report.document import (
     Code,
     Document,
     Figure,
+    Folded,
     Formula,
     Heading,
     Judgement,
@@ -28,6 +29,7 @@ BLOCKS = [
     Table(WILD, [WILD], [[WILD]], frozenset({0})),
     Figure(PurePosixPath("a.png"), SVG, WILD, WILD),
     Judgement("holds", WILD, WILD, WILD, WILD),
+    Folded(WILD, [Paragraph(WILD)]),
 ]
 
 
@@ -72,10 +74,16 @@ def read(document):
     return reader
 
 
+def test_a_folded_section_shows_its_title_and_holds_its_blocks():
+    page = to_html(Document("t", "en", [Folded("more", [Paragraph("inside")])]))
+    summary, inside = re.search(r"<details>(.*)</summary>(.*)</details>", page, re.DOTALL).groups()
+    assert ("more" in summary, "inside" in inside) == (True, True)
+
+
 def test_wild_text_is_shown_and_never_run():
     reader = read(Document(WILD, "en", BLOCKS))
     assert "script" not in reader.tags
-    assert "".join(reader.text).count("<script>alert(1)</script>") == 16
+    assert "".join(reader.text).count("<script>alert(1)</script>") == 18
     assert ("aria-label", WILD) in reader.attributes
 
 

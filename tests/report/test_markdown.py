@@ -2,7 +2,17 @@ from pathlib import PurePosixPath
 
 from markdown_it import MarkdownIt
 
-from shoal.report.document import Bullets, Code, Document, Figure, Heading, Judgement, Paragraph, Table
+from shoal.report.document import (
+    Bullets,
+    Code,
+    Document,
+    Figure,
+    Folded,
+    Heading,
+    Judgement,
+    Paragraph,
+    Table,
+)
 from shoal.report.markdown import to_markdown
 
 WILD = "a_b * c <script> [x](y) | 1. & `co|de` **strong**"
@@ -47,6 +57,12 @@ def test_a_finding_shows_verdict_claim_numbers_and_reason():
     html = rendered(Judgement("fails", "does not hold", "the claim", "the numbers", "the reason"))
     for words in ("<strong>does not hold</strong>: the claim", "the numbers", "the reason"):
         assert words in html
+
+
+def test_a_folded_section_is_there_in_full():
+    html = rendered(Folded("more", [Paragraph("inside"), Judgement("holds", "holds", "a", "b")]))
+    assert "<h2>more</h2>\n<p>inside</p>" in html
+    assert "<strong>holds</strong>: a" in html
 
 
 def test_a_chinese_finding_has_a_chinese_colon():

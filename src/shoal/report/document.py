@@ -88,7 +88,15 @@ class Judgement:
     reason: str = ""
 
 
-Block = Heading | Paragraph | Bullets | Formula | Code | Table | Figure | Judgement
+@dataclass(frozen=True)
+class Folded:
+    """A section that a page shows as its title alone until a reader opens it. Markdown and paper show all of it."""
+
+    title: str
+    blocks: Sequence["Block"]
+
+
+Block = Heading | Paragraph | Bullets | Formula | Code | Table | Figure | Judgement | Folded
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,19 @@
 """A document as one HTML file that needs nothing else: no network, no script, pictures inside, light and dark."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from html import escape
 from importlib import resources
 from typing import Any
 
 from shoal.printable import printable
 from shoal.report.document import (
+    Block,
     Bullets,
     Code,
     Document,
     Figure,
+    Folded,
     Formula,
     Heading,
     Judgement,
@@ -33,7 +35,7 @@ LONG_NAME = 32
 def to_html(document: Document) -> str:
     """The whole page."""
     style = (resources.files("shoal.report") / "page.css").read_text(encoding="utf-8")
-    body = "\n".join(_RENDER[type(block)](block) for block in document.blocks)
+    body = _rendered(document.blocks)
     title = escape(document.title)
     lang = _LANGUAGE_TAGS.get(document.lang, document.lang)
     return printable(
@@ -189,6 +191,16 @@ def _judgement(block: Judgement) -> str:
     )
 
 
+def _folded(block: Folded) -> str:
+    return (
+        f"<details>\n<summary><h2>{inline(block.title)}</h2></summary>\n{_rendered(block.blocks)}\n</details>"
+    )
+
+
+def _rendered(blocks: Sequence[Block]) -> str:
+    return "\n".join(_RENDER[type(block)](block) for block in blocks)
+
+
 _RENDER: dict[type, Callable[[Any], str]] = {
     Heading: lambda block: f"<h{block.level}>{inline(block.text)}</h{block.level}>",
     Paragraph: lambda block: f"<p>{inline(block.text.strip())}</p>",
@@ -200,4 +212,5 @@ _RENDER: dict[type, Callable[[Any], str]] = {
     Table: _table,
     Figure: _figure,
     Judgement: _judgement,
+    Folded: _folded,
 }

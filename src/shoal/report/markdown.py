@@ -1,15 +1,17 @@
 """A document as Markdown: readable as it stands, and the same on any page that renders it."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from shoal.printable import printable
 from shoal.report.document import (
+    Block,
     Bullets,
     Code,
     Document,
     Figure,
+    Folded,
     Formula,
     Heading,
     Judgement,
@@ -25,11 +27,17 @@ COLONS = {"zh": "："}
 def to_markdown(document: Document) -> str:
     """The whole document, a blank line between blocks."""
     colon = COLONS.get(document.lang, ": ")
-    parts = [f"# {inline(document.title)}"]
-    for block in document.blocks:
-        is_judgement = isinstance(block, Judgement)
-        parts.append(_judgement(block, colon) if is_judgement else _RENDER[type(block)](block))
+    parts = [f"# {inline(document.title)}", *_rendered(document.blocks, colon)]
     return printable("\n\n".join(parts) + "\n")
+
+
+def _rendered(blocks: Sequence[Block], colon: str) -> Iterator[str]:
+    for block in blocks:
+        if isinstance(block, Folded):
+            yield _RENDER[Heading](Heading(block.title))
+            yield from _rendered(block.blocks, colon)
+        else:
+            yield _judgement(block, colon) if isinstance(block, Judgement) else _RENDER[type(block)](block)
 
 
 def inline(text: str) -> str:
