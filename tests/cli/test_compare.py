@@ -15,9 +15,9 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from shoal.cli.compare import _show_table
 from shoal.cli.main import main
 from shoal.compare.comparison import compare
+from shoal.compare.terminal import show_table
 from shoal.labs.words import load_words
 
 TINY = """flags = '''--data synthetic --data.samples 100 --data.shape 1,4,4 --data.classes 3 --model mlp
@@ -47,7 +47,7 @@ def test_trained_compared_reported_and_compared_again(here, capsys):
     comparison = compare([here / "out/runs/one", here / "out/runs/two"])
     for width in (30, 60, 80, 100):
         console = Console(file=io.StringIO(), width=width)
-        _show_table(comparison, console, load_words("shoal.compare", "en"))
+        show_table(comparison, console, load_words("shoal.compare", "en"), every=width % 3 == 0)
         shown = console.file.getvalue()
         assert "…" not in shown
         assert max(map(len, shown.splitlines())) <= width
