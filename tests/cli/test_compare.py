@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -37,28 +38,28 @@ def here(tmp_path, monkeypatch):
 def test_trained_compared_reported_and_compared_again(here, capsys):
     assert main(["compare", "tiny.toml", "--out", "out"]) == 0
     printed = capsys.readouterr().out
-    for words in ("1/2  one", "2/2  two", "× one", "same bits", "reference", "equal", "out/report.html"):
+    for words in ("1/2  one", "2/2  two", "accuracy", "speed", "reference", "equal", "out/report.html"):
         assert words in printed
     assert "\x1b" not in printed  # plain where no terminal is
-    assert max(map(len, printed.splitlines())) <= 120
+    assert max(map(len, printed.splitlines())) <= 80
+    assert printed.splitlines()[-1] == "next  shoal compare tiny.toml --all --runs out"
     assert "one" in (here / "out/report.md").read_text()
     assert {path.name for path in (here / "out/runs").iterdir()} == {"one", "two"}
 
     comparison = compare([here / "out/runs/one", here / "out/runs/two"])
-    for width in (30, 60, 80, 100):
+    for width, every in product((30, 60, 80, 100), (False, True)):
         console = Console(file=io.StringIO(), width=width)
-        show_table(comparison, console, load_words("shoal.compare", "en"), every=width % 3 == 0)
+        show_table(comparison, console, load_words("shoal.compare", "en"), every)
         shown = console.file.getvalue()
         assert "…" not in shown
         assert max(map(len, shown.splitlines())) <= width
         assert any(line.startswith("one ") for line in shown.splitlines())  # a name is never cut in pieces
-        assert all(
-            word in shown for word in ("accuracy", "samples/s", "compute", "move", "wait", "reference")
-        )
+        speed = "samples/s" if every else "speed"
+        assert all(word in shown for word in ("accuracy", speed, "compute", "move", "wait", "reference"))
 
     before = {path: path.stat().st_mtime_ns for path in (here / "out/runs").rglob("*")}
     runs = ["out/runs/two", "out/runs/one"]
-    assert main(["compare", *runs, "--lang", "zh", "--json", "--out", "again"]) == 0
+    assert main(["compare", *runs, "--all", "--lang", "zh", "--json", "--out", "again"]) == 0
     captured = capsys.readouterr()
     (line,) = captured.out.splitlines()
     found = json.loads(line)

@@ -67,19 +67,14 @@ def run(given: Given[CompareFlags]) -> int:
     flags = given.flags
     are_runs = _are_runs(given)
 
-    from shoal.labs.words import load_words
-
-    words = load_words("shoal.compare", flags.lang)
-    if not flags.quiet:  # at once: what follows loads torch
-        starting = "reading" if are_runs else "starting"
-        print(words(f"progress.{starting}", count=len(given.words)), file=flags.stream, flush=True)
-
     from shoal.compare.earlier import earlier_runs
     from shoal.compare.terminal import show
     from shoal.compare.variants import variants_of
     from shoal.labs.folder import claimed, report_folder
+    from shoal.labs.words import load_words
     from shoal.training.stop import Series
 
+    words = load_words("shoal.compare", flags.lang)
     variants = [] if are_runs else variants_of(given.words, given.settings, flags.trust_code, flags.all)
     earlier = earlier_runs(flags.runs) if flags.runs else None
     folder = report_folder(str(flags.out or ""), "compare")
@@ -87,6 +82,8 @@ def run(given: Given[CompareFlags]) -> int:
         if are_runs:
             runs = [Path(name) for name in given.words]
         else:
+            if not flags.quiet:  # at once: training loads torch
+                print(words("progress.starting"), file=flags.stream, flush=True)
             try:
                 runs = _train(variants, folder / "runs", earlier, flags, words)
             except KeyboardInterrupt:
@@ -98,24 +95,15 @@ def run(given: Given[CompareFlags]) -> int:
     if flags.json:
         text.show(_as_json(comparison, remarks, folder, words))
     elif not flags.quiet:
-        text.next_step(*_next(given, comparison, None if are_runs else folder / "runs"))
+        text.next_step(*_next(given, comparison, folder))
     return 0
 
 
-def _next(given: Given[CompareFlags], comparison: "Comparison", runs: Path | None) -> list[str]:
-    """The command to type next: with --all where it trains more, else the report of the run with most to explain."""
-    if runs and not given.flags.all and len(given.words) == 1:
-        trust = ["--trust-code"] * given.flags.trust_code
-        return [
-            "shoal",
-            "compare",
-            *given.words,
-            *given.settings,
-            "--all",
-            *trust,
-            "--runs",
-            str(runs.parent),
-        ]
+def _next(given: Given[CompareFlags], comparison: "Comparison", folder: Path) -> list[str]:
+    """The command to type next: with --all if it trains more, else the report of the run that computes least."""
+    trained = comparison.entries[0].run.folder.path.parent.parent == folder
+    if trained and not given.flags.all and len(given.words) == 1:
+        return _command(given, folder, "--all")
     least = min(comparison.several() or comparison.entries, key=lambda entry: entry.shares["compute"])
     return ["shoal", "report", str(least.run.folder.path)]
 
@@ -145,19 +133,23 @@ def _are_runs(given: Given[CompareFlags]) -> bool:
 
 
 def _again(given: Given[CompareFlags], runs: Path, earlier: Path | None) -> str:
-    """The command that makes the rest of an interrupted comparison. --out is left out: that folder is in use now."""
+    """The command that makes the rest of an interrupted comparison."""
     from shoal.compare.earlier import to_continue_from
 
+    return shlex.join(_command(given, to_continue_from(runs, earlier) or given.flags.runs))
+
+
+def _command(given: Given[CompareFlags], runs: Path | None, *more: str) -> list[str]:
+    """The same command with these runs and more flags. --out is left out: that folder is in use now."""
     flags = given.flags
-    again = ["shoal", "compare", *given.words, *given.settings]
-    again += [
+    switches = [
         f"--{name.replace('_', '-')}"
         for name in ("all", "trust_code", "json", "quiet")
         if getattr(flags, name)
     ]
-    again += ["--lang", flags.lang] if flags.lang != CompareFlags.lang else []
-    finished = to_continue_from(runs, earlier) or flags.runs
-    return shlex.join([*again, *(["--runs", str(finished)] if finished else [])])
+    lang = ["--lang", flags.lang] if flags.lang != CompareFlags.lang else []
+    of_runs = ["--runs", str(runs)] if runs else []
+    return ["shoal", "compare", *given.words, *given.settings, *more, *switches, *lang, *of_runs]
 
 
 def _train(
@@ -192,7 +184,7 @@ def _train(
                     continue
                 start_s = time.perf_counter()
                 try:
-                    train(variant, folder, watch.running(f"  {label}"))
+                    train(variant, folder, watch.running(f"  {label.rstrip()}"))
                 except ShoalError as error:
                     if not (variant.may_be_left_out and error.exit_code == ConfigError.exit_code):
                         raise
@@ -237,11 +229,15 @@ def _compare(
     from shoal.compare.comparison import compare
     from shoal.compare.comparison_report import write_report
     from shoal.compare.verdict import verdict
-    from shoal.labs.machine import machine
 
     comparison = compare(runs)
     remarks = verdict(comparison, words)
-    write_report(folder, comparison, remarks, command, machine() if trained else {}, words)
+    facts: dict[str, str] = {}
+    if trained:
+        from shoal.labs.machine import machine  # loads torch
+
+        facts = machine()
+    write_report(folder, comparison, remarks, command, facts, words)
     return comparison, remarks
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from statistics import mode
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shoal.compare.comparison import INVARIANT_FOLDER, INVARIANT_STEPS, not_scheduled
 from shoal.compare.earlier import earlier_result
@@ -41,12 +41,11 @@ from shoal.config.sections.train import OutputConfig
 from shoal.errors import ConfigError, unknown
 from shoal.files import copy_folder, discard
 from shoal.launch.cores import threads_per_worker
-from shoal.launch.run import launch_run
-from shoal.launch.training import by_processes
-from shoal.training.observer import Observer
 from shoal.training.result import Result
-from shoal.training.setup.build_layout import check_division
 from shoal.training.stop import interrupted_by
+
+if TYPE_CHECKING:
+    from shoal.training.observer import Observer
 
 KEYS = ("recipe", "flags", "variants", "more")
 STANDARD = "quickstart"
@@ -105,6 +104,8 @@ def invariant_of(config: RunConfig, folder: Path) -> RunConfig | None:
 
     A batch has eight micro-batches: work for up to eight workers.
     """
+    from shoal.training.setup.build_layout import check_division  # torch: loaded when all settings are known
+
     train, batch = config.train, config.train.batch_size
     if not isinstance(batch, int) or train.reduction == "invariant":
         return None
@@ -143,11 +144,14 @@ def taken_over(variant: Variant, folder: Path, earlier: Path) -> bool:
     return True
 
 
-def train(variant: Variant, folder: Path, observer: Observer) -> Result:
+def train(variant: Variant, folder: Path, observer: "Observer") -> Result:
     """Train one variant, in `folder/<its name>`, and some steps of it in invariant mode. A signal ends the comparison.
 
     A single worker gets its own process, too: only there do all of torch's libraries respect its number of threads.
     """
+    from shoal.launch.run import launch_run
+    from shoal.launch.training import by_processes
+
     config, then = _runs_of(variant, folder)
     launch = by_processes if config.launch.workers == 1 else launch_run
     result = launch(config, observer, then=then)
@@ -156,7 +160,7 @@ def train(variant: Variant, folder: Path, observer: Observer) -> Result:
     return result
 
 
-def train_again(variant: Variant, folder: Path, observer: Observer) -> None:
+def train_again(variant: Variant, folder: Path, observer: "Observer") -> None:
     """Train a variant once more, and keep the run that was delayed less by other work on the machine."""
     first, aside = folder / variant.name, folder / f".{variant.name}"
     first.rename(aside)
