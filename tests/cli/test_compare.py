@@ -126,11 +126,13 @@ def test_a_signal_leaves_what_is_finished_and_says_how_to_compare_it_and_to_cont
 def test_a_comparison_takes_over_the_runs_of_an_earlier_one_that_were_finished_with_the_same_settings(
     here, capsys
 ):
-    (here / "two.toml").write_text(TINY + ONE + 'two = "--strategy onecopy --workers 2"\n')
+    # The pipeline chooses its own cut, and writes it into its run folder.
+    pipe = 'pipe = "--strategy pipeline --workers 2 --launcher threads"\n'
+    (here / "two.toml").write_text(TINY + ONE + 'two = "--strategy onecopy --workers 2"\n' + pipe)
     assert main(["compare", "two.toml", "--quiet", "--out", "first"]) == 0
     assert main(["compare", "two.toml", "--quiet", "--json", "--out", "again", "--runs", "first"]) == 0
     taken = json.loads(capsys.readouterr().out.splitlines()[-1])["runs"]
-    assert [run["invariant_bits"] for run in taken] == ["reference", "identical"]
+    assert [run["invariant_bits"] for run in taken] == ["reference", "identical", "–"]
     assert (
         main(["compare", "two.toml", "--quiet", "--lr", "0.02", "--out", "other", "--runs", "first/runs"])
         == 0
@@ -138,7 +140,8 @@ def test_a_comparison_takes_over_the_runs_of_an_earlier_one_that_were_finished_w
 
     def events(folder):
         return [
-            (here / folder / "runs" / name / "events.rank0.jsonl").read_bytes() for name in ("one", "two")
+            (here / folder / "runs" / name / "events.rank0.jsonl").read_bytes()
+            for name in ("one", "two", "pipe")
         ]
 
     assert events("again") == events("first")

@@ -192,7 +192,10 @@ def _train(
                     continue
                 finished.append(folder / variant.name)
                 took_s[variant.name] = time.perf_counter() - start_s
-                so_far = _so_far(begin_s, len(took_s), len(variants) - number, words)
+                left = [
+                    each for each in variants[number:] if not (earlier and (earlier / each.name).exists())
+                ]
+                so_far = _so_far(begin_s, len(took_s), len(left), words)
                 how = f"  {described(variant.config, words)}" * flags.all
                 watch.say(f"  {label}  {took_s[variant.name]:5.1f} s  {so_far}{how}")
             left_s = MOST_REPEATED_S
