@@ -9,15 +9,16 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import product
 from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from shoal.cli.compare import _show_table
 from shoal.cli.main import main
 from shoal.compare.comparison import compare
+from shoal.compare.terminal import show_table
 from shoal.labs.words import load_words
 
 TINY = """flags = '''--data synthetic --data.samples 100 --data.shape 1,4,4 --data.classes 3 --model mlp
@@ -37,28 +38,28 @@ def here(tmp_path, monkeypatch):
 def test_trained_compared_reported_and_compared_again(here, capsys):
     assert main(["compare", "tiny.toml", "--out", "out"]) == 0
     printed = capsys.readouterr().out
-    for words in ("1/2  one", "2/2  two", "× one", "same bits", "reference", "equal", "out/report.html"):
+    for words in ("1/2  one", "2/2  two", "accuracy", "speed", "reference", "equal", "out/report.html"):
         assert words in printed
     assert "\x1b" not in printed  # plain where no terminal is
-    assert max(map(len, printed.splitlines())) <= 120
+    assert max(map(len, printed.splitlines())) <= 80
+    assert printed.splitlines()[-1] == "next  shoal compare tiny.toml --all --runs out"
     assert "one" in (here / "out/report.md").read_text()
     assert {path.name for path in (here / "out/runs").iterdir()} == {"one", "two"}
 
     comparison = compare([here / "out/runs/one", here / "out/runs/two"])
-    for width in (30, 60, 80, 100):
+    for width, every in product((30, 60, 80, 100), (False, True)):
         console = Console(file=io.StringIO(), width=width)
-        _show_table(comparison, console, load_words("shoal.compare", "en"))
+        show_table(comparison, console, load_words("shoal.compare", "en"), every)
         shown = console.file.getvalue()
         assert "…" not in shown
         assert max(map(len, shown.splitlines())) <= width
         assert any(line.startswith("one ") for line in shown.splitlines())  # a name is never cut in pieces
-        assert all(
-            word in shown for word in ("accuracy", "samples/s", "compute", "move", "wait", "reference")
-        )
+        speed = "samples/s" if every else "speed"
+        assert all(word in shown for word in ("accuracy", speed, "compute", "move", "wait", "reference"))
 
     before = {path: path.stat().st_mtime_ns for path in (here / "out/runs").rglob("*")}
     runs = ["out/runs/two", "out/runs/one"]
-    assert main(["compare", *runs, "--lang", "zh", "--json", "--out", "again"]) == 0
+    assert main(["compare", *runs, "--all", "--lang", "zh", "--json", "--out", "again"]) == 0
     captured = capsys.readouterr()
     (line,) = captured.out.splitlines()
     found = json.loads(line)
@@ -125,11 +126,13 @@ def test_a_signal_leaves_what_is_finished_and_says_how_to_compare_it_and_to_cont
 def test_a_comparison_takes_over_the_runs_of_an_earlier_one_that_were_finished_with_the_same_settings(
     here, capsys
 ):
-    (here / "two.toml").write_text(TINY + ONE + 'two = "--strategy onecopy --workers 2"\n')
+    # The pipeline chooses its own cut, and writes it into its run folder.
+    pipe = 'pipe = "--strategy pipeline --workers 2 --launcher threads"\n'
+    (here / "two.toml").write_text(TINY + ONE + 'two = "--strategy onecopy --workers 2"\n' + pipe)
     assert main(["compare", "two.toml", "--quiet", "--out", "first"]) == 0
     assert main(["compare", "two.toml", "--quiet", "--json", "--out", "again", "--runs", "first"]) == 0
     taken = json.loads(capsys.readouterr().out.splitlines()[-1])["runs"]
-    assert [run["invariant_bits"] for run in taken] == ["reference", "identical"]
+    assert [run["invariant_bits"] for run in taken] == ["reference", "identical", "–"]
     assert (
         main(["compare", "two.toml", "--quiet", "--lr", "0.02", "--out", "other", "--runs", "first/runs"])
         == 0
@@ -137,7 +140,8 @@ def test_a_comparison_takes_over_the_runs_of_an_earlier_one_that_were_finished_w
 
     def events(folder):
         return [
-            (here / folder / "runs" / name / "events.rank0.jsonl").read_bytes() for name in ("one", "two")
+            (here / folder / "runs" / name / "events.rank0.jsonl").read_bytes()
+            for name in ("one", "two", "pipe")
         ]
 
     assert events("again") == events("first")

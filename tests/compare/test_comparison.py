@@ -11,8 +11,20 @@ from safetensors.numpy import save_file
 
 from shoal.compare.comparison import compare, is_faster, same_bits, settings_apart, speed_up
 from shoal.compare.comparison_report import write_report
+from shoal.compare.equality import equals_one_machine
 from shoal.compare.remark import notes
-from shoal.compare.table import COLUMNS, as_data, described, legend, share_header, share_rows, table_rows
+from shoal.compare.table import (
+    COLUMNS,
+    as_data,
+    described,
+    legend,
+    metric_rows,
+    share_header,
+    share_rows,
+    short_legend,
+    short_table,
+    table_rows,
+)
 from shoal.compare.verdict import verdict
 from shoal.compare.weight_difference import first_step_difference, largest_difference
 from shoal.config.read import read
@@ -310,6 +322,86 @@ def test_after_one_step_gradients_are_compared_and_not_what_adam_makes_of_them(t
     assert first_step_difference(tmp_path / "d", tmp_path / "c") == pytest.approx(0.05)
 
 
+ASP = "--strategy server --strategy.mode asp --workers 2 --threads 1"
+
+
+@pytest.mark.parametrize(
+    ("flags", "gradient", "kind"),
+    [
+        (DDP, [4.0, 2.00001], "rounding"),
+        (DDP, [4.0, 2.2], "unexplained"),
+        (DDP, None, None),
+        (f"{DDP} --lr 0.1", [4.0, 2.0], "settings"),
+        (f"{DDP} --precision bf16", [4.0, 2.0], "precision"),
+        (f"{DDP} --partition random", [4.0, 2.0], "partition"),
+        (f"{DDP} --exchange compressed:int8", [4.0, 2.0], "compressed"),
+        (f"{DDP} --exchange robust:median --exchange.bad 0", [4.0, 2.0], "exchange"),
+        (ASP, [4.0, 2.0], "server"),
+        ("--strategy local --workers 2 --threads 1", [4.0, 2.0], "every"),
+        ("--strategy pipeline --workers 2 --pipeline.schedule async", [4.0, 2.0], "schedule"),
+    ],
+)
+def test_whether_a_run_equals_one_machine_and_why_not(runs, flags, gradient, kind):
+    far = {"w": np.array([1.0, -2.2])}
+    other = write_run(runs / "other", flags, ranks=((9, 0.5, 0),) * 2, gradient=gradient, weights=far)
+    comparison = compare([narrow(runs, gradient=[4.0, 2.0]), other])
+    assert [equals_one_machine(entry, comparison) for entry in comparison.entries] == ["reference", kind]
+    last = [row[-1] for row in short_table(comparison, EN)[1]]
+    assert (last[1].startswith("yes"), last[1].startswith("no")) == (
+        kind == "rounding",
+        kind not in ("rounding", None),
+    )
+
+
+def test_the_same_final_weights_are_the_same_bits_however_they_came_about(runs):
+    comparison = compare([narrow(runs), write_run(runs / "asp", ASP, ranks=((9, 0.5, 0),) * 2)])
+    assert equals_one_machine(comparison.entries[1], comparison) == "same_bits"
+    alone = compare([runs / "asp", ddp(runs)])
+    assert equals_one_machine(alone.entries[0], alone) is None
+
+
+def test_the_short_table_measures_speed_by_the_reference(runs):
+    several = compare([single(runs), narrow(runs), ddp(runs)])
+    header, rows = short_table(several, EN)
+    assert len(header) == 8
+    assert [row[header.index("speed")] for row in rows] == ["1.80 ×", "1.00 ×", "1.80 ×"]
+    assert "1 is narrow, 1 process with 1 thread" in short_legend(several, EN)
+    header, rows = short_table(compare([ddp(runs, "a"), runs / "ddp"]), EN)
+    assert [float(row[header.index("samples/s")].replace(",", "")) for row in rows] == pytest.approx(
+        [6400] * 2, rel=0.02
+    )
+
+
+def test_without_an_accuracy_the_short_table_shows_a_metric_or_the_loss(runs):
+    metrics = {"test_accuracy": None, "test_metrics": {"r2": 0.75}}
+    header, rows = short_table(compare([narrow(runs, **metrics), ddp(runs, **metrics)]), EN)
+    assert (header[1], rows[0][1]) == ("r2", metric_rows(compare([runs / "narrow"]))[0][0])
+    losses = [ddp(runs, name, test_accuracy=None) for name in ("a", "b")]
+    header, rows = short_table(compare(losses), EN)
+    assert (header[1], rows[0][1]) == ("test loss", "0.1000")
+
+
+def test_the_first_remark_of_each_rule_comes_before_the_second_of_any(runs):
+    slow = {"ranks": ((3, 0.5, 1), (9, 0.5, 1)), "gradient": [4.0, 2.0]}
+    folders = [narrow(runs, gradient=[4.0, 2.0]), *(write_run(runs / name, DDP, **slow) for name in "ab")]
+    found = words(*folders)
+    assert (found[:3], found.count("waits")) == (["faster", "equal", "waits"], 2)
+
+
+def test_what_is_not_equal_comes_before_what_is_fast(runs):
+    wrong = ddp(runs, "wrong", gradient=[9.0, 2.0])
+    assert words(narrow(runs, gradient=[4.0, 2.0]), wrong)[:2] == ["differs", "faster"]
+    busy = ddp(runs, "busy", not_scheduled=0.4)
+    assert words(runs / "narrow", wrong, busy)[:2] == ["busy", "differs"]
+
+
+def test_cores_that_one_process_does_not_have_are_named_with_the_ideal(runs):
+    found = claims(narrow(runs), ddp(runs))["faster", "ddp is faster than one process with 1 thread."]
+    assert found.numbers.endswith("It has 2 cores and one process 1: the ideal is 2.")
+    four = write_run(runs / "four", "--strategy ddp --workers 2 --threads 2", ranks=((9, 0.5, 0),) * 2)
+    assert notes(compare([single(runs), four]), EN) == []  # each worker has as many as one process
+
+
 def test_a_slow_worker_is_named_and_balance_advised(runs):
     slow = write_run(runs / "slow", DDP, step_ms=10, ranks=((3, 0.5, 1), (9, 0.5, 1)))
     remark = claims(single(runs), slow)["waits", "slow: rank 1 is slow, and the others wait for it."]
@@ -597,6 +689,23 @@ def test_the_report_holds_table_verdict_and_figures(runs, tmp_path):
         assert (tmp_path / f"out/figures/{figure}.pdf").read_bytes().startswith(b"%PDF")
     assert (tmp_path / "out/tables/runs.csv").read_text().startswith("name,how,strategy,workers")
     assert (tmp_path / "out/tables/workers.csv").read_text().count("\n") == 4
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_the_page_opens_with_three_findings_table_and_figures_and_folds_the_rest(runs, tmp_path):
+    folders = [narrow(runs, gradient=[4.0, 2.0])]
+    folders += [ddp(runs, name, gradient=[4.0, 2.0], ranks=((5, 0.5, 0), (9, 0.5, 0))) for name in "abc"]
+    comparison = compare(folders)
+    remarks = verdict(comparison, EN)
+    write_report(tmp_path / "out", comparison, remarks, "shoal compare x", {"cores": "2"}, EN)
+    first, *folded = (tmp_path / "out/report.html").read_text(encoding="utf-8").split("<details>")
+    assert first.count('class="finding') == 3
+    assert first.count("<table") == 1
+    assert first.count("<svg") == 2 * 2  # wide and narrow
+    rest = "".join(folded)
+    assert rest.count('class="finding') == len(remarks) - 3 > 0
+    for shown in ("invariant bits", "shoal compare x", "ready but not scheduled"):
+        assert (shown in rest, shown in first) == (True, False)
 
 
 def page_of(folders, out):

@@ -13,8 +13,8 @@ from shoal.launch.cores import threads_per_worker
 from shoal.training.observer import Silent
 
 
-def by_name(recipes, *flags):
-    return {variant.name: variant.config for variant in variants_of(recipes, flags)}
+def by_name(recipes, *flags, every=False):
+    return {variant.name: variant.config for variant in variants_of(recipes, flags, every=every)}
 
 
 @pytest.fixture
@@ -28,8 +28,16 @@ def write(path, text):
     return str(path)
 
 
-def test_the_demo_compares_every_strategy_on_the_same_batches():
-    configs = by_name(["quickstart"])
+def test_the_demo_has_eight_runs_the_first_as_wide_as_a_worker():
+    short, whole = by_name(["quickstart"]), by_name(["quickstart"], every=True)
+    assert list(short) == ["single", "ddp", "zero", "pipeline", "server", "local", "ddp-slow", "ddp-balanced"]
+    assert short["single"].threads == short["ddp"].threads
+    # With --all, an earlier short comparison has the first runs.
+    assert {name: whole[name] for name in short} == short
+
+
+def test_with_all_every_strategy_is_compared_on_the_same_batches():
+    configs = by_name(["quickstart"], every=True)
     # A mesh of several axes needs four workers.
     assert {config.strategy for config in configs.values()} == {
         each for each in STRATEGIES if "+" not in each
@@ -42,19 +50,22 @@ def test_the_demo_compares_every_strategy_on_the_same_batches():
 
 
 def test_every_variant_uses_all_cores_together_unless_it_says_otherwise():
-    for config in by_name(["quickstart"]).values():
+    for config in by_name(["quickstart"], every=True).values():
         assert config.threads in (1, threads_per_worker(config.launch.workers), threads_per_worker(2))
 
 
-def test_one_process_with_the_workers_number_of_threads_is_always_there(monkeypatch):
-    for cores, name in ((2, "single-1-core"), (4, "single-2-threads"), (1, "single")):
+def test_one_process_with_the_workers_number_of_threads_is_always_there(here, monkeypatch):
+    for cores, singles in ((1, [1]), (2, [1, 2]), (4, [2, 4, 1])):
         monkeypatch.setattr(
             "shoal.compare.variants.threads_per_worker", lambda workers, n=cores: max(1, n // workers)
         )
-        configs = by_name(["quickstart"])
-        assert configs[name].strategy == "single"
-        assert configs[name].threads == configs["ddp-shm"].threads
-        assert len(configs) == 16 + (cores == 4)
+        configs = by_name(["quickstart"], every=True)
+        assert configs["single"].threads == configs["ddp"].threads
+        assert [config.threads for config in configs.values() if config.strategy == "single"] == singles
+        own = by_name(
+            [write(here / "own.toml", '[variants]\none = ""\ntwo = "--strategy ddp --workers 2"\n')]
+        )
+        assert [config.threads for config in own.values() if config.strategy == "single"][-1] == singles[0]
 
 
 @pytest.mark.parametrize(("delay", "kept"), [(0.05, "second"), (0.5, "first"), (None, "first")])
@@ -77,7 +88,7 @@ def test_a_run_that_was_delayed_is_replaced_by_one_that_was_delayed_less(tmp_pat
 
 
 def test_flags_go_over_all_and_those_of_the_launcher_over_several_workers():
-    configs = by_name(["quickstart"], "--epochs", "2", "--workers", "4", "--lr", "0.5")
+    configs = by_name(["quickstart"], "--epochs", "2", "--workers", "4", "--lr", "0.5", every=True)
     assert {config.train.epochs for config in configs.values()} == {2}
     assert {config.optimizer.lr for config in configs.values()} == {0.5}
     assert {c.launch.workers for c in configs.values() if c.strategy == "single"} == {1}
@@ -98,6 +109,11 @@ def test_a_comparison_of_the_users_own(here):
     text = 'recipe = "quickstart"\nflags = "--epochs 5"\n[variants]\nslow = "--lr 0.1"\nfast = "--epochs 1 --lr 0.2"\n'
     configs = by_name([write(here / "c.toml", text)])
     assert [(config.train.epochs, config.optimizer.lr) for config in configs.values()] == [(5, 0.1), (1, 0.2)]
+    more = write(here / "more.toml", text + '[more]\nmost = "--lr 1"\n')
+    assert (list(by_name([more])), list(by_name([more], every=True))) == (
+        ["slow", "fast"],
+        ["slow", "fast", "most"],
+    )
 
 
 @pytest.mark.parametrize(
@@ -115,6 +131,10 @@ def test_a_comparison_of_the_users_own(here):
         ),
         ('recipe = 3\n[variants]\na = ""\nb = ""\n', "recipe must be a name or a path, not 3"),
         ('recipe = "c.toml"\n[variants]\na = ""\nb = ""\n', "c.toml is itself a comparison"),
+        (
+            '[variants]\na = ""\nb = ""\n[more]\na = "--lr 1"\n',
+            "[more] needs variants with names of their own",
+        ),
         ('recip = "x"\n[variants]\na = ""\nb = ""\n', "did you mean 'recipe'?"),
     ],
 )
@@ -150,9 +170,9 @@ def test_flags_that_would_make_all_variants_the_same_are_refused(flags, sentence
 
 def test_a_strategy_that_does_not_support_the_settings_is_left_out_of_the_standard_comparison(tmp_path):
     with pytest.warns(UserWarning, match="variant 'rpc': .*it is left out"):
-        names = {variant.name for variant in variants_of(["quickstart"], ["--clip-norm", "1"])}
+        names = {variant.name for variant in variants_of(["quickstart"], ["--clip-norm", "1"], every=True)}
     assert "rpc" not in names
-    assert {"single", "ddp-shm", "pipeline"} <= names
+    assert {"single", "ddp", "pipeline"} <= names
     own = tmp_path / "own.toml"
     own.write_text('[variants]\none = ""\ntwo = "--strategy rpc --workers 2"\n')
     with pytest.raises(ConfigError, match="variant 'two'"):

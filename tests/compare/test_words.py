@@ -83,6 +83,7 @@ def groups_of_runs(runs):
     (unfinished / "result.json").unlink()
     yield [one, wide, *far, asp, gpu, unfinished]
     yield [write_run(runs / "a", DDP, ranks=even), write_run(runs / "b", DDP, ranks=even, weights=OTHER)]
+    yield [write_run(runs / "narrow", "--threads 1"), write_run(runs / "twice", DDP, ranks=even)]
     yield [write_run(runs / "late", "--threads 2", step_ms=80), write_run(runs / "ddp", DDP, ranks=even)]
     delayed = {"not_scheduled": 0.3, "ranks": even}
     yield [write_run(runs / name, DDP, **delayed) for name in ("c", "d")]

@@ -2,11 +2,10 @@
 
 import json
 import os
-import re
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TextIO
@@ -18,19 +17,13 @@ from shoal.errors import ConfigError, ShoalError
 from shoal.printable import printable
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
     from shoal.compare.comparison import Comparison
     from shoal.compare.remark import Remark
     from shoal.compare.variants import Variant
     from shoal.words import Words
 
-Column = tuple[str, tuple[str, ...]]
-WIDEST = 120
 MOST_REPEATED_S = 5.0
 """The longest time for which runs that a busy machine delayed are repeated."""
-COLOURS = {"holds": "green", "fails": "red", "undecided": "magenta"}
 
 
 @dataclass(frozen=True)
@@ -41,6 +34,8 @@ class CompareFlags(Flags):
     """Folder of the report and its runs (default reports/compare-TIME)."""
     runs: Path | None = None
     """Folder of an earlier comparison: reuse its finished runs, and train only the rest."""
+    all: bool = False
+    """Every variant, column and remark (default: the variants, columns and remarks that tell most)."""
     lang: Literal["en", "zh"] = "en"
     """Language of the table, the verdict and the report."""
     trust_code: bool = False
@@ -50,49 +45,67 @@ class CompareFlags(Flags):
     quiet: bool = False
     """Show no progress, only the table, the verdict and the path."""
 
+    @property
+    def stream(self) -> TextIO:
+        """Where everything but JSON goes."""
+        return sys.stderr if self.json else sys.stdout
+
 
 def run(given: Given[CompareFlags]) -> int:
     """Train the same model by several strategies: one table, a verdict, a report.
 
-        shoal compare quickstart      the same training by every strategy
-        shoal compare mine.toml       your own recipe, by every strategy
+        shoal compare quickstart      the same training in eight ways; with --all by every strategy
+        shoal compare mine.toml       your own recipe in the same ways
         shoal compare a.toml b.toml   several recipes, as they are
         shoal compare runs/*          finished runs; nothing is trained
 
     Flags of `shoal train` apply to every run that is trained (--epochs 3); those of the launcher (--workers 4) only to
     runs with several workers. A TOML file with a table [variants], each a name and its flags, defines your own
-    comparison. If no variant is `single` with the workers' number of threads, that run is added: all others should
-    equal it.
+    comparison; variants in a table [more] are trained only with --all. If no variant is `single` with the workers'
+    number of threads, that run is added: all others should equal it.
     """
     flags = given.flags
-    stream = sys.stderr if flags.json else sys.stdout
     are_runs = _are_runs(given)
 
     from shoal.compare.earlier import earlier_runs
+    from shoal.compare.terminal import show
     from shoal.compare.variants import variants_of
     from shoal.labs.folder import claimed, report_folder
     from shoal.labs.words import load_words
     from shoal.training.stop import Series
 
     words = load_words("shoal.compare", flags.lang)
-    variants = [] if are_runs else variants_of(given.words, given.settings, flags.trust_code)
+    variants = [] if are_runs else variants_of(given.words, given.settings, flags.trust_code, flags.all)
     earlier = earlier_runs(flags.runs) if flags.runs else None
     folder = report_folder(str(flags.out or ""), "compare")
     with Series(), claimed(folder):
         if are_runs:
             runs = [Path(name) for name in given.words]
         else:
+            if not flags.quiet:  # at once: training loads torch
+                print(words("progress.starting"), file=flags.stream, flush=True)
             try:
-                runs = _train(variants, folder / "runs", earlier, stream, flags.quiet, words)
+                runs = _train(variants, folder / "runs", earlier, flags, words)
             except KeyboardInterrupt:
                 text.warn(words("progress.stopped", command=_again(given, folder / "runs", earlier)))
                 raise
         command = shlex.join(["shoal", "compare", *given.argv])
         comparison, remarks = _compare(runs, folder, command, words, trained=not are_runs)
-    _show(comparison, remarks, folder, stream, words)
+    show(comparison, remarks, folder, flags.stream, words, flags.all)
     if flags.json:
         text.show(_as_json(comparison, remarks, folder, words))
+    elif not flags.quiet:
+        text.next_step(*_next(given, comparison, folder))
     return 0
+
+
+def _next(given: Given[CompareFlags], comparison: "Comparison", folder: Path) -> list[str]:
+    """The command to type next: with --all if it trains more, else the report of the run that computes least."""
+    trained = comparison.entries[0].run.folder.path.parent.parent == folder
+    if trained and not given.flags.all and len(given.words) == 1:
+        return _command(given, folder, "--all")
+    least = min(comparison.several() or comparison.entries, key=lambda entry: entry.shares["compute"])
+    return ["shoal", "report", str(least.run.folder.path)]
 
 
 def _are_runs(given: Given[CompareFlags]) -> bool:
@@ -120,25 +133,30 @@ def _are_runs(given: Given[CompareFlags]) -> bool:
 
 
 def _again(given: Given[CompareFlags], runs: Path, earlier: Path | None) -> str:
-    """The command that makes the rest of an interrupted comparison. --out is left out: that folder is in use now."""
+    """The command that makes the rest of an interrupted comparison."""
     from shoal.compare.earlier import to_continue_from
 
+    return shlex.join(_command(given, to_continue_from(runs, earlier) or given.flags.runs))
+
+
+def _command(given: Given[CompareFlags], runs: Path | None, *more: str) -> list[str]:
+    """The same command with these runs and more flags. --out is left out: that folder is in use now."""
     flags = given.flags
-    again = ["shoal", "compare", *given.words, *given.settings]
-    again += [
-        f"--{name.replace('_', '-')}" for name in ("trust_code", "json", "quiet") if getattr(flags, name)
+    switches = [
+        f"--{name.replace('_', '-')}"
+        for name in ("all", "trust_code", "json", "quiet")
+        if getattr(flags, name)
     ]
-    again += ["--lang", flags.lang] if flags.lang != CompareFlags.lang else []
-    finished = to_continue_from(runs, earlier) or flags.runs
-    return shlex.join([*again, *(["--runs", str(finished)] if finished else [])])
+    lang = ["--lang", flags.lang] if flags.lang != CompareFlags.lang else []
+    of_runs = ["--runs", str(runs)] if runs else []
+    return ["shoal", "compare", *given.words, *given.settings, *more, *switches, *lang, *of_runs]
 
 
 def _train(
     variants: "Sequence[Variant]",
     folder: Path,
     earlier: Path | None,
-    stream: TextIO,
-    quiet: bool,
+    flags: CompareFlags,
     words: "Words",
 ) -> list[Path]:
     """Train one variant after another, and once more those that other work on the machine delayed.
@@ -153,20 +171,20 @@ def _train(
 
     finished: list[Path] = []
     took_s: dict[str, float] = {}
+    begin_s = time.perf_counter()
     width = max(len(variant.name) for variant in variants)
     try:
-        with watch_for(stream, quiet) as watch:
+        with watch_for(flags.stream, flags.quiet) as watch:
             watch.say(words("progress.compared", count=len(variants)))
             for number, variant in enumerate(variants, 1):
                 label = f"{number:{len(str(len(variants)))}}/{len(variants)}  {variant.name:{width}}"
-                how = described(variant.config, words)
                 if earlier and taken_over(variant, folder, earlier):
                     finished.append(folder / variant.name)
                     watch.say(f"  {label}  {words('progress.taken_over', folder=earlier)}")
                     continue
                 start_s = time.perf_counter()
                 try:
-                    result = train(variant, folder, watch.running(f"  {label}  {how}"))
+                    train(variant, folder, watch.running(f"  {label.rstrip()}"))
                 except ShoalError as error:
                     if not (variant.may_be_left_out and error.exit_code == ConfigError.exit_code):
                         raise
@@ -174,7 +192,12 @@ def _train(
                     continue
                 finished.append(folder / variant.name)
                 took_s[variant.name] = time.perf_counter() - start_s
-                watch.say(f"  {label}  {result.seconds:5.1f} s  {how}")
+                left = [
+                    each for each in variants[number:] if not (earlier and (earlier / each.name).exists())
+                ]
+                so_far = _so_far(begin_s, len(took_s), len(left), words)
+                how = f"  {described(variant.config, words)}" * flags.all
+                watch.say(f"  {label}  {took_s[variant.name]:5.1f} s  {so_far}{how}")
             left_s = MOST_REPEATED_S
             for variant in [each for each in variants if each.name in took_s]:
                 processes = variant.config.launch.workers + variant.config.num_servers
@@ -197,116 +220,28 @@ def _train(
     return finished
 
 
+def _so_far(begin_s: float, done: int, left: int, words: "Words") -> str:
+    """The time since the first run began, and the whole time if the runs that are left take as long as these did."""
+    elapsed_s = time.perf_counter() - begin_s
+    return words("progress.so_far", elapsed=elapsed_s, expected=elapsed_s * (1 + left / done))
+
+
 def _compare(
     runs: Sequence[Path], folder: Path, command: str, words: "Words", trained: bool
 ) -> "tuple[Comparison, list[Remark]]":
     from shoal.compare.comparison import compare
     from shoal.compare.comparison_report import write_report
     from shoal.compare.verdict import verdict
-    from shoal.labs.machine import machine
 
     comparison = compare(runs)
     remarks = verdict(comparison, words)
-    write_report(folder, comparison, remarks, command, machine() if trained else {}, words)
+    facts: dict[str, str] = {}
+    if trained:
+        from shoal.labs.machine import machine  # loads torch
+
+        facts = machine()
+    write_report(folder, comparison, remarks, command, facts, words)
     return comparison, remarks
-
-
-def _show(
-    comparison: "Comparison", remarks: "Sequence[Remark]", folder: Path, stream: TextIO, words: "Words"
-) -> None:
-    from rich.console import Console
-
-    from shoal.compare.remark import notes
-
-    console = Console(file=stream, highlight=False, width=None if stream.isatty() else WIDEST)
-    with console.capture() as shown:
-        console.print()
-        _show_table(comparison, console, words)
-        _show_verdict(remarks, console, words)
-        for note in notes(comparison, words):
-            line = printable(words("note", note=note))
-            console.print(line, markup=False, width=_text_width(console))
-        console.print(f"\n{printable(str(folder / 'report.html'))}", markup=False, soft_wrap=True)
-    # Rich pads lines with spaces, which do not belong in a file.
-    stream.write("\n".join(line.rstrip() for line in shown.get().split("\n")))
-    stream.flush()
-
-
-def _show_table(comparison: "Comparison", console: "Console", words: "Words") -> None:
-    """One table, or several below each other if the terminal is too narrow for one."""
-    from shoal.compare import table
-
-    names, *results = _columns(table.header(words), table.table_rows(comparison, words))
-    metrics = _columns(table.metric_names(comparison), table.metric_rows(comparison))
-    shares = _columns(table.share_header(comparison, words), table.share_rows(comparison))
-    before = table.SHARES_AT - 1
-    tables = [[*results[:before], *shares, *results[before:], *metrics]]
-    if not _fits([names, *tables[0]], console):
-        times, equality = results[: table.EQUALITY_AT - 1], results[table.EQUALITY_AT - 1 :]
-        tables = [
-            *_narrowed(names, times, console),
-            *_narrowed(names, [*equality, *shares, *metrics], console),
-        ]
-    for number, columns in enumerate(tables):
-        console.print(*[""] * bool(number), _table([names, *columns]), sep="\n")
-    legend = words("join.sentences", first=table.legend(comparison, words), last=words("legend.shares"))
-    console.print(f"\n{legend}\n", style="dim", markup=False, width=_text_width(console))
-
-
-def _columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[Column]:
-    return list(zip(header, zip(*rows, strict=True), strict=True))
-
-
-def _narrowed(names: Column, columns: Sequence[Column], console: "Console") -> Iterator[list[Column]]:
-    """As many columns as fit beside the names of the runs, and at least one, for each of several tables."""
-    taken = [columns[0]]
-    for column in columns[1:]:
-        if not _fits([names, *taken, column], console):
-            yield taken
-            taken = []
-        taken.append(column)
-    yield taken
-
-
-def _fits(columns: Sequence[Column], console: "Console") -> bool:
-    unlimited = console.options.update(width=1000)
-    return console.measure(_table(columns), options=unlimited).maximum <= console.width
-
-
-def _table(columns: Sequence[Column]) -> "Table":
-    """Names left-aligned, numbers right-aligned; a header breaks before its last word or a Chinese bracket."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(
-        box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0, 0, 1), show_edge=False, header_style="bold"
-    )
-    for number, (name, _) in enumerate(columns):
-        header = "\n".join(re.split(r" (?=[^ ]*$)|(?=（)", name, maxsplit=1))
-        table.add_column(header, justify="right" if number else "left", no_wrap=number > 0, overflow="fold")
-    for row in zip(*(cells for _, cells in columns), strict=True):
-        table.add_row(*(Text(printable(cell)) for cell in row))
-    return table
-
-
-def _text_width(console: "Console") -> int:
-    return min(console.width, 100)
-
-
-def _show_verdict(remarks: "Sequence[Remark]", console: "Console", words: "Words") -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(no_wrap=True)
-    grid.add_column()
-    for remark in remarks:
-        advice = f"\n→ {escape(printable(remark.advice))}" if remark.advice else ""
-        claim = f"[bold]{escape(printable(remark.claim))}[/bold]"
-        shown = words("join.sentences", first=claim, last=escape(printable(remark.numbers)))
-        grid.add_row(f"[{COLOURS[remark.tone]}]{remark.word}[/]", shown + advice)
-    console.print(grid, width=_text_width(console))
 
 
 def _as_json(comparison: "Comparison", remarks: "Sequence[Remark]", folder: Path, words: "Words") -> str:

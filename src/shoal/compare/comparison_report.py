@@ -1,4 +1,4 @@
-"""The report of a comparison: verdict, table, figures, how it was measured; as files in a folder."""
+"""The report of a comparison: findings, table and figures, the rest folded; as files in a folder."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -14,6 +14,9 @@ from shoal.compare.table import (
     legend,
     metric_names,
     metric_rows,
+    numbers_in,
+    short_legend,
+    short_table,
     table_rows,
     worker_rows,
 )
@@ -21,7 +24,7 @@ from shoal.compare.verdict import MATTERS, SLOWER
 from shoal.compare.weight_difference import FIRST_STEP_BOUND
 from shoal.events.clocks import BUSY
 from shoal.report.canvas import Drawing
-from shoal.report.document import Block, Bullets, Code, Document, Figure, Heading, Judgement, Paragraph, Table
+from shoal.report.document import Block, Bullets, Code, Document, Figure, Folded, Judgement, Paragraph, Table
 from shoal.report.findings import SPREADS
 from shoal.report.folder import write_files
 from shoal.report.html import to_html
@@ -31,6 +34,8 @@ from shoal.report.plain_tables import to_csv
 from shoal.report.staleness import Staleness, staleness_of
 from shoal.words import Words
 
+MOST_FINDINGS = 3
+"""So many findings are at the top of the page."""
 SERVER_COLUMNS = ("run", "rank", "pushes", "dropped", "staleness", "lost_after")
 
 
@@ -98,24 +103,39 @@ def _document(
     limits = {"matters": percent(MATTERS), "busy": percent(BUSY)}
     thresholds = words("measured.thresholds", slower=SLOWER, spreads=SPREADS, **limits)
     equality = words("measured.equality", bound=f"{FIRST_STEP_BOUND:.0e}")
+    judged = [Judgement(r.tone, r.word, r.claim, r.numbers, r.advice) for r in remarks]
+    columns, rows = short_table(comparison, words)
+    caption = captions(comparison, words)
     facts = [[words(f"machine.{key}"), value] for key, value in machine.items()]
     blocks: list[Block] = [
-        Paragraph(_opening(first, entries, words)),
-        Code(command, language="sh"),
-        Heading(words("section.verdict")),
-        *(Judgement(r.tone, r.word, r.claim, r.numbers, r.advice) for r in remarks),
+        *judged[:MOST_FINDINGS],
         *([Bullets(noted)] if noted else []),
-        Heading(words("section.results")),
-        *_results(comparison, words),
-        *_metrics(comparison, words),
-        Paragraph(legend(comparison, words)),
-        *(figure_of(name, drawings[name], caption) for name, caption in captions(comparison, words).items()),
-        workers_table("workers", entries, words),
-        *server_blocks(entries, words),
-        Heading(words("section.measured")),
-        Bullets([waiting_and_moving(entries, words), thresholds, equality]),
-        Table(words("table.the_runs"), runs_header, runs),
-        *([Table(words("table.machine"), ["", ""], facts)] if facts else []),
+        Table(words("table.first"), columns, rows, numbers_in(rows)),
+        Paragraph(short_legend(comparison, words)),
+        *(figure_of(name, drawings[name], caption[name]) for name in ("time", "loss")),
+        *([Folded(words("section.remarks"), judged[MOST_FINDINGS:])] if judged[MOST_FINDINGS:] else []),
+        Folded(
+            words("section.numbers"),
+            [
+                *_results(comparison, words),
+                *_metrics(comparison, words),
+                Paragraph(legend(comparison, words)),
+            ],
+        ),
+        Folded(
+            words("section.workers"),
+            [workers_table("workers", entries, words), *server_blocks(entries, words)],
+        ),
+        Folded(
+            words("section.measured"),
+            [
+                Paragraph(_opening(first, entries, words)),
+                Code(command, language="sh"),
+                Bullets([waiting_and_moving(entries, words), thresholds, equality]),
+                Table(words("table.the_runs"), runs_header, runs),
+                *([Table(words("table.machine"), ["", ""], facts)] if facts else []),
+            ],
+        ),
     ]
     names = {"model": first.config.model.name, "data": first.config.data.name}
     return Document(words("title", count=len(entries), **names), words.lang, blocks)

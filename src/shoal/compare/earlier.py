@@ -32,7 +32,10 @@ def earlier_result(config: RunConfig, run: Path) -> Result | None:
     if start.name == Path(config.train.start).name and start.resolve().parent == run.resolve().parent:
         # It starts from a run of the same report, which is taken over as well.
         train = replace(train, start=config.train.start)
-    if replace(its_config, output=config.output, train=train) != config:
+    # Without a cut in the settings, the run chose its own and wrote it down.
+    cut = config.pipeline.cut and its_config.pipeline.cut
+    pipeline = replace(its_config.pipeline, cut=cut)
+    if replace(its_config, output=config.output, train=train, pipeline=pipeline) != config:
         return None
     try:
         result = Result(**source.read_result())

@@ -26,18 +26,35 @@ from shoal.words import Words
 BOUND = f"{FIRST_STEP_BOUND:.0e}"
 
 
-def equality(comparison: Comparison, words: Words) -> Iterator[Remark]:
-    """All remarks on equality."""
-    yield from first_step(comparison, words)
-    yield from averages(comparison, words)
-    yield from compressed(comparison, words)
-    yield from bits(comparison, words)
-    yield from invariant_bits(comparison, words)
-    yield from threads(comparison, words)
+def equals_one_machine(entry: ComparedRun, comparison: Comparison) -> str | None:
+    """Whether a run equals one machine, as a key of `equals` in the words; None if it is unknown.
+
+    same_bits: at the end of training; rounding: after one step; other keys: what makes it another computation.
+    """
+    reference = comparison.reference
+    if reference is None:
+        return None
+    if entry is reference:
+        return "reference"
+    if entry.sha256 == reference.sha256:
+        return "same_bits"
+    if _is_lossy(entry):
+        return "compressed"
+    reasons = _choices_apart(entry, reference)
+    if reasons:
+        return next(iter(reasons))
+    if _settings_apart(entry, reference):
+        return "settings"
+    if entry.first_step is None:
+        return None
+    return "rounding" if entry.first_step <= FIRST_STEP_BOUND else "unexplained"
 
 
 def first_step(comparison: Comparison, words: Words) -> Iterator[Remark]:
-    """Whether every run equals one process after one step from the same state; compression changes that step."""
+    """Whether every run equals one process after one step from the same state.
+
+    Compression changes that step, and averaged weights differ from the second one on: they have remarks of their own.
+    """
     reference = comparison.reference
     lossy = [entry for entry in comparison.entries if _is_lossy(entry)]
     compared = [
@@ -45,6 +62,10 @@ def first_step(comparison: Comparison, words: Words) -> Iterator[Remark]:
         for entry in comparison.entries
         if entry is not reference and entry.first_step is not None and entry not in lossy
     ]
+    averaging = [
+        entry for entry in compared if _averages_apart(entry) and _first_step(entry) <= FIRST_STEP_BOUND
+    ]
+    compared = [entry for entry in compared if entry not in averaging]
     if reference is None or not compared:
         return
     above = [entry for entry in compared if _first_step(entry) > FIRST_STEP_BOUND]
@@ -176,22 +197,31 @@ def _first_step(entry: ComparedRun) -> float:
 
 def other_work(entry: ComparedRun, reference: ComparedRun, words: Words) -> list[str]:
     """The settings of a run that make it compute something else than one process; none: the work is the same."""
+    return [
+        *(words(f"differs.{key}", name=name) for key, name in _choices_apart(entry, reference).items()),
+        *settings_in_words(_settings_apart(entry, reference), words),
+    ]
+
+
+def _choices_apart(entry: ComparedRun, reference: ComparedRun) -> dict[str, object]:
+    """What makes a run another computation than one process, though it is the same task; each with its name."""
     config, sync, settings = entry.config, entry.config.sync, flat(entry.config)
     updates_inside = config.pipeline.updates_inside and config.axes.get("pipeline", 1) > 1
     aggregates = config.exchange.name not in ("all_reduce", "by", "compressed") or _is_lossy(entry)
-    others = other_settings(entry, reference)
     reasons = {
         "partition": (config.partition.name, config.partition != reference.config.partition),
         "exchange": (config.exchange.name, aggregates),
-        "precision": (config.precision, others.pop("precision", None) is not None),
+        "precision": (config.precision, config.precision != reference.config.precision),
         "schedule": (config.pipeline.schedule, updates_inside),
         "every": (settings.get("sync.every"), _averages_apart(entry)),
         "server": (settings.get("sync.mode"), isinstance(sync, ServerConfig) and not sync.repeats),
     }
-    return [
-        *(words(f"differs.{key}", name=name) for key, (name, applies) in reasons.items() if applies),
-        *settings_in_words(others, words),
-    ]
+    return {key: name for key, (name, applies) in reasons.items() if applies}
+
+
+def _settings_apart(entry: ComparedRun, reference: ComparedRun) -> dict[str, tuple[object, object]]:
+    others = other_settings(entry, reference)
+    return {path: values for path, values in others.items() if path != "precision"}
 
 
 def _accuracies(entries: Sequence[ComparedRun], words: Words) -> str:

@@ -98,7 +98,7 @@ def _on_entries(comparison: Comparison, words: Words) -> Iterator[str]:
         devices = entry.run.result["device"], first.run.result["device"]
         if devices[0] != devices[1]:
             yield words("notes.devices", **names, device=devices[0], other=devices[1])
-        elif all_cores and entry.workers > 1 and entry.cores() != all_cores.cores():
+        elif all_cores and _compares_other_cores(entry, all_cores):
             threads = {"threads": _cores(entry, words), "others": _cores(all_cores, words)}
             yield words("notes.cores", name=entry.name, first=all_cores.name, **threads)
         if reference and entry.workers > 1 and entry.threads != reference.threads:
@@ -107,6 +107,11 @@ def _on_entries(comparison: Comparison, words: Words) -> Iterator[str]:
                 "others": _number(reference.threads, words),
             }
             yield words("notes.threads", **names, **threads)
+
+
+def _compares_other_cores(entry: ComparedRun, all_cores: ComparedRun) -> bool:
+    """Whether a run has other cores than one process, though not because each worker has as many as that process."""
+    return entry.workers > 1 and entry.cores() != all_cores.cores() and entry.threads != all_cores.threads
 
 
 def _cores(entry: ComparedRun, words: Words) -> str:

@@ -1,5 +1,6 @@
 """A comparison as one table: for a terminal, a document, a spreadsheet or another program."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,8 @@ from shoal.compare.comparison import (
     same_bits,
     speed_up,
 )
+from shoal.compare.equality import equals_one_machine
+from shoal.compare.remark import thread_count
 from shoal.compare.weight_difference import FIRST_STEP_BOUND
 from shoal.config.metrics import in_words
 from shoal.config.schema import RunConfig
@@ -24,6 +27,8 @@ COLUMNS = (
     "invariant",
 )  # fmt: skip
 """The columns of the table, as keys of the words."""
+SHORT_COLUMNS = ("run", "result", "speed", "compute", "encode", "move", "wait", "sent", "equals")
+"""The columns of the short table; `encode` is there only if any run encodes."""
 SHARES = ("compute", "encode", "move", "wait")
 SHARES_AT = 6
 """The column of the first share, if the shares fit into the same table."""
@@ -46,6 +51,71 @@ def shares_of(comparison: Comparison) -> list[str]:
 def share_header(comparison: Comparison, words: Words) -> list[str]:
     """The names of the columns with parts of the time."""
     return [words(f"kind.{kind}") for kind in shares_of(comparison)]
+
+
+def short_table(comparison: Comparison, words: Words) -> tuple[list[str], list[list[str]]]:
+    """What a reader needs first: header and rows. Speed is measured by the reference, if there is one."""
+    columns = [each for each in SHORT_COLUMNS if each not in SHARES or each in shares_of(comparison)]
+    named = {
+        **{column: f"column.{column}" for column in ("run", "sent", "equals")},
+        **{kind: f"kind.{kind}" for kind in SHARES},
+        "speed": "column.speed" if comparison.reference else "column.samples",
+    }
+    rows: list[list[str]] = []
+    result = _result_of(comparison, words)
+    for number, entry in enumerate(comparison.entries):
+        cells = {kind: f"{100 * share:.0f} %" for kind, share in entry.shares.items()}
+        cells |= {
+            "run": entry.name,
+            "result": result[1][number],
+            "speed": f"{entry.samples_per_s:,.0f}",
+            "sent": "–" if entry.sent_bytes is None else f"{entry.sent_bytes / 1e6:.1f}",
+            "equals": _equals(entry, comparison, words),
+        }
+        if comparison.reference:
+            cells["speed"] = _speed_up(entry, comparison.reference, words, " ×")
+        rows.append([cells[column] for column in columns])
+    return [result[0] if column == "result" else words(named[column]) for column in columns], rows
+
+
+def _result_of(comparison: Comparison, words: Words) -> tuple[str, list[str]]:
+    """How good each run became: its accuracy; without one its first metric, or else its loss on the test set."""
+    entries, metrics = comparison.entries, metric_names(comparison)
+    if any(entry.accuracy is not None for entry in entries):
+        return words("column.accuracy"), [_accuracy(entry) for entry in entries]
+    if metrics:
+        return metrics[0], [row[0] for row in metric_rows(comparison)]
+    losses = [entry.run.result["test_loss"] for entry in entries]
+    return words("run.test_loss"), ["–" if loss is None else f"{loss:.4f}" for loss in losses]
+
+
+def numbers_in(rows: Sequence[Sequence[str]]) -> frozenset[int]:
+    """The columns that hold numbers, which are aligned to the right.
+
+    >>> numbers_in([["ddp", "1.82 ×", "yes, to 2.7e-06"], ["zero", "≈ 1.02 ×", "reference"]])
+    frozenset({1})
+    """
+    columns = zip(*rows, strict=True)
+    return frozenset(
+        number
+        for number, cells in enumerate(columns)
+        if number and any(re.match(r"\D{0,2}\d", cell) for cell in cells)
+    )
+
+
+def short_legend(comparison: Comparison, words: Words) -> str:
+    """What the columns of the short table mean, and what speed is measured by."""
+    reference = comparison.reference
+    columns = words("legend.short", bound=f"{FIRST_STEP_BOUND:.0e}")
+    if reference is None:
+        return columns
+    speed = words(
+        "legend.speed",
+        name=reference.name,
+        how=words("described.one_process", threads=thread_count(reference, words)),
+        samples=reference.samples_per_s,
+    )
+    return words("join.sentences", first=speed, last=columns)
 
 
 def legend(comparison: Comparison, words: Words) -> str:
@@ -92,7 +162,7 @@ def _row(entry: ComparedRun, comparison: Comparison, words: Words) -> list[str]:
     result, invariant = entry.run.result, _invariant(entry, comparison)
     return [
         entry.name,
-        "–" if entry.accuracy is None else f"{100 * entry.accuracy:.2f} %",
+        _accuracy(entry),
         f"{result['seconds']:.2f}",
         f"{entry.samples_per_s:,.0f}",
         _speed_up(entry, comparison.all_cores, words),
@@ -105,14 +175,23 @@ def _row(entry: ComparedRun, comparison: Comparison, words: Words) -> list[str]:
     ]
 
 
-def _speed_up(entry: ComparedRun, reference: ComparedRun | None, words: Words) -> str:
+def _accuracy(entry: ComparedRun) -> str:
+    return "–" if entry.accuracy is None else f"{100 * entry.accuracy:.2f} %"
+
+
+def _equals(entry: ComparedRun, comparison: Comparison, words: Words) -> str:
+    kind = equals_one_machine(entry, comparison)
+    return "–" if kind is None else words(f"equals.{kind}", difference=entry.first_step or 0.0)
+
+
+def _speed_up(entry: ComparedRun, reference: ComparedRun | None, words: Words, unit: str = "") -> str:
     ratio = speed_up(entry, reference)
     if ratio is None or reference is None:
         return "–"
     if entry.was_delayed or reference.was_delayed:
         return words("cell.busy")
     undecided = entry is not reference and is_faster(entry, reference) == "undecided"
-    return f"{'≈ ' * undecided}{ratio:.2f}"
+    return f"{'≈ ' * undecided}{ratio:.2f}{unit}"
 
 
 def _first_step(entry: ComparedRun, reference: ComparedRun | None, words: Words) -> str:
@@ -191,6 +270,7 @@ def as_data(entry: ComparedRun, comparison: Comparison, words: Words) -> dict[st
         "not_scheduled": entry.not_scheduled,
         "first_step_difference": entry.first_step,
         "final_difference": entry.difference,
+        "equals_one_machine": equals_one_machine(entry, comparison),
         "weights_sha256": entry.sha256,
         "same_bits_as": [
             other.name

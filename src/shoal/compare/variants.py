@@ -1,6 +1,7 @@
 """What `shoal compare` trains: variants of one recipe, or several recipes, one run after another.
 
-A comparison is a TOML file: the recipe that all variants share, flags over it, and a table of variants.
+A comparison is a TOML file: the recipe that all variants share, flags over it, and a table of variants. Variants in a
+table [more] are trained only with --all.
 
     recipe = "quickstart"
     flags = "--epochs 1"
@@ -13,13 +14,13 @@ A comparison is a TOML file: the recipe that all variants share, flags over it, 
 import re
 import shlex
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from statistics import mode
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shoal.compare.comparison import INVARIANT_FOLDER, INVARIANT_STEPS, not_scheduled
 from shoal.compare.earlier import earlier_result
@@ -40,16 +41,17 @@ from shoal.config.sections.train import OutputConfig
 from shoal.errors import ConfigError, unknown
 from shoal.files import copy_folder, discard
 from shoal.launch.cores import threads_per_worker
-from shoal.launch.run import launch_run
-from shoal.launch.training import by_processes
-from shoal.training.observer import Observer
 from shoal.training.result import Result
-from shoal.training.setup.build_layout import check_division
 from shoal.training.stop import interrupted_by
 
-KEYS = ("recipe", "flags", "variants")
+if TYPE_CHECKING:
+    from shoal.training.observer import Observer
+
+KEYS = ("recipe", "flags", "variants", "more")
 STANDARD = "quickstart"
 """The shipped comparison whose variants are applied to a plain recipe."""
+REFERENCE = "single"
+"""The standard variant that gets the workers' number of threads."""
 
 
 @dataclass(frozen=True)
@@ -64,12 +66,15 @@ class Variant:
     """Whether its workers make some steps with `--reduction invariant`, too."""
 
 
-def variants_of(recipes: Sequence[str], flags: Sequence[str], trust_code: bool = False) -> list[Variant]:
+def variants_of(
+    recipes: Sequence[str], flags: Sequence[str], trust_code: bool = False, every: bool = False
+) -> list[Variant]:
     """The runs that a comparison, a plain recipe, or several recipes ask for; flags override the settings of all.
 
-    All settings are checked here, before anything runs. Flags of the launcher (`--workers 4`) apply only to runs with
-    several workers. A standard variant whose strategy does not support the settings is left out, with a warning; one of
-    the user's own is an error. With `trust_code`, the files may name the user's own functions.
+    `every` adds the variants of the table [more]. All settings are checked here, before anything runs. Flags of the
+    launcher (`--workers 4`) apply only to runs with several workers. A standard variant whose strategy does not support
+    the settings is left out, with a warning; one of the user's own is an error. With `trust_code`, the files may name
+    the user's own functions.
     """
     changes = read_flags(flags)
     if changes.get("output", {}).keys() - {"trace"}:
@@ -81,7 +86,7 @@ def variants_of(recipes: Sequence[str], flags: Sequence[str], trust_code: bool =
     if len(recipes) > 1:
         trees = _recipes(recipes, trust_code)
         return [Variant(name, _config(name, tree, changes)) for name, tree in trees.items()]
-    trees, is_standard = _comparison(recipes[0], trust_code)
+    trees, is_standard = _comparison(recipes[0], trust_code, every)
     variants: list[Variant] = []
     for name, tree in trees.items():
         try:
@@ -91,7 +96,7 @@ def variants_of(recipes: Sequence[str], flags: Sequence[str], trust_code: bool =
             if not (is_standard and variants):
                 raise
             warnings.warn(f"{error.message}: it is left out", stacklevel=2)
-    return _with_reference(variants)
+    return _with_reference(variants, is_standard)
 
 
 def invariant_of(config: RunConfig, folder: Path) -> RunConfig | None:
@@ -99,6 +104,8 @@ def invariant_of(config: RunConfig, folder: Path) -> RunConfig | None:
 
     A batch has eight micro-batches: work for up to eight workers.
     """
+    from shoal.training.setup.build_layout import check_division  # torch: loaded when all settings are known
+
     train, batch = config.train, config.train.batch_size
     if not isinstance(batch, int) or train.reduction == "invariant":
         return None
@@ -137,11 +144,14 @@ def taken_over(variant: Variant, folder: Path, earlier: Path) -> bool:
     return True
 
 
-def train(variant: Variant, folder: Path, observer: Observer) -> Result:
+def train(variant: Variant, folder: Path, observer: "Observer") -> Result:
     """Train one variant, in `folder/<its name>`, and some steps of it in invariant mode. A signal ends the comparison.
 
     A single worker gets its own process, too: only there do all of torch's libraries respect its number of threads.
     """
+    from shoal.launch.run import launch_run
+    from shoal.launch.training import by_processes
+
     config, then = _runs_of(variant, folder)
     launch = by_processes if config.launch.workers == 1 else launch_run
     result = launch(config, observer, then=then)
@@ -150,7 +160,7 @@ def train(variant: Variant, folder: Path, observer: Observer) -> Result:
     return result
 
 
-def train_again(variant: Variant, folder: Path, observer: Observer) -> None:
+def train_again(variant: Variant, folder: Path, observer: "Observer") -> None:
     """Train a variant once more, and keep the run that was delayed less by other work on the machine."""
     first, aside = folder / variant.name, folder / f".{variant.name}"
     first.rename(aside)
@@ -166,16 +176,23 @@ def train_again(variant: Variant, folder: Path, observer: Observer) -> None:
             aside.rename(first)
 
 
-def _with_reference(variants: list[Variant]) -> list[Variant]:
+def _with_reference(variants: list[Variant], is_standard: bool) -> list[Variant]:
     """The variants, and `single` with the workers' number of threads if no variant is that already.
 
-    Another number of threads rounds differently, so only this run shows what the workers should equal.
+    Another number of threads rounds differently, so only this run shows what the workers should equal. The standard
+    `single` becomes this run, and variants that are then the same as an earlier one are left out.
     """
     workers = [variant.config for variant in variants if variant.config.launch.workers > 1]
     singles = [variant for variant in variants if variant.config.strategy == "single"]
     if not workers or not singles:
         return variants
     threads = mode(config.threads for config in workers)
+    if is_standard:
+        variants = _once(
+            replace(each, config=replace(each.config, threads=threads)) if each.name == REFERENCE else each
+            for each in variants
+        )
+        singles = [variant for variant in variants if variant.config.strategy == "single"]
     # Not every library follows a process that changes its number of threads, so its bits would not be comparable.
     variants = [
         replace(each, shows_invariant_bits=each not in singles or each.config.threads == threads)
@@ -188,6 +205,14 @@ def _with_reference(variants: list[Variant]) -> list[Variant]:
     reference = Variant(name, replace(singles[0].config, threads=threads))
     at = variants.index(singles[-1]) + 1
     return [*variants[:at], reference, *variants[at:]]
+
+
+def _once(variants: Iterable[Variant]) -> list[Variant]:
+    """The variants without those that repeat the settings of an earlier one."""
+    kept: list[Variant] = []
+    for variant in variants:
+        kept += [variant] * all(variant.config != each.config for each in kept)
+    return kept
 
 
 def _config(name: str, tree: Tree, changes: Tree) -> RunConfig:
@@ -216,7 +241,7 @@ def _recipes(recipes: Sequence[str], trust_code: bool) -> dict[str, Tree]:
     return trees
 
 
-def _comparison(given: str, trust_code: bool) -> tuple[dict[str, Tree], bool]:
+def _comparison(given: str, trust_code: bool, every: bool) -> tuple[dict[str, Tree], bool]:
     """The variants of a comparison file, shipped or the user's; of a plain recipe, the standard ones over it.
 
     And whether they are the standard ones.
@@ -228,7 +253,7 @@ def _comparison(given: str, trust_code: bool) -> tuple[dict[str, Tree], bool]:
         return parse_toml(shipped[name].read_text(encoding="utf-8"), shipped[name])
 
     if given in shipped:
-        return _variants(given, read_shipped(given), trust_code), True
+        return _variants(given, read_shipped(given), trust_code, every), True
     if Path(given).suffix != ".toml" and not Path(given).exists() and given not in shipped_recipes():
         raise ConfigError(
             unknown("comparison", given, {*shipped, *shipped_recipes()}),
@@ -237,27 +262,33 @@ def _comparison(given: str, trust_code: bool) -> tuple[dict[str, Tree], bool]:
     tree = read_recipe(given, trust_code)
     is_standard = "variants" not in tree
     if is_standard:
-        tree = {"recipe": given, "variants": read_shipped(STANDARD)["variants"]}
-    return _variants(given, tree, trust_code), is_standard
+        tree = read_shipped(STANDARD) | {"recipe": given, "flags": ""}
+    return _variants(given, tree, trust_code, every), is_standard
 
 
-def _variants(source: str, tree: Tree, trust_code: bool) -> dict[str, Tree]:
+def _variants(source: str, tree: Tree, trust_code: bool, every: bool) -> dict[str, Tree]:
     for key in tree:
         if key not in KEYS:
             raise ConfigError(f"{source}: {unknown('key', key, KEYS)}")
     table, recipe = tree["variants"], tree.get("recipe", "")
     if not isinstance(table, dict) or len(table) < 2:
         raise ConfigError(f"{source}: [variants] needs at least two variants, each with its flags")
+    more = tree.get("more", {})
+    if not isinstance(more, dict) or table.keys() & more.keys():
+        raise ConfigError(f"{source}: [more] needs variants with names of their own, each with its flags")
     if not isinstance(recipe, str):
         raise ConfigError(f"{source}: recipe must be a name or a path, not {recipe}")
     shared = read_recipe(recipe, trust_code) if recipe else {}
     if "variants" in shared:
         raise ConfigError(f"{source}: {recipe} is itself a comparison, so variants cannot share it")
     shared = merge(shared, _flags(source, tree.get("flags", "")))
-    for name in table:
+    for name in (*table, *more):
         if not re.fullmatch(r"\w[\w.+-]*", name):
             raise ConfigError(f"{source}: '{name}' cannot be the name of a folder, and every variant has one")
-    return {name: merge(shared, _flags(f"{source}: {name}", text)) for name, text in table.items()}
+    made = {
+        name: merge(shared, _flags(f"{source}: {name}", text)) for name, text in {**table, **more}.items()
+    }
+    return {name: made[name] for name in (made if every else table)}
 
 
 def _flags(source: str, text: Any) -> Tree:

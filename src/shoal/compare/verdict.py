@@ -5,7 +5,7 @@ The numbers alone decide. Times are judged only where the machine was not busy w
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import product
+from itertools import product, zip_longest
 from statistics import fmean
 
 from shoal.compare.comparison import (
@@ -16,7 +16,15 @@ from shoal.compare.comparison import (
     settings_apart,
     speed_up,
 )
-from shoal.compare.equality import equality, other_work
+from shoal.compare.equality import (
+    averages,
+    bits,
+    compressed,
+    first_step,
+    invariant_bits,
+    other_work,
+    threads,
+)
 from shoal.compare.remark import Remark, names_of, percent, remark, size_in_words, thread_count
 from shoal.config.sections.exchange import compressions
 from shoal.report.communication import RankShares
@@ -34,12 +42,21 @@ SLOWER = 1.2
 
 
 def verdict(comparison: Comparison, words: Words) -> list[Remark]:
-    """All remarks: what the times show, as far as they are comparable, and then whether the results are equal."""
+    """All remarks, the most useful first.
+
+    Times that are not comparable and results that are not equal come before everything else. Then the rules take turns,
+    in their order: the first remark of each, then the second of each, and so on.
+    """
     comparable = _without_delayed(comparison)
-    times = list(impossible(comparable, words)) or [
-        found for rule in TIME_RULES for found in rule(comparable, words)
+    no_times = list(impossible(comparable, words))
+    found = [
+        list(rule(comparable if rule in TIME_RULES else comparison, words))
+        for rule in RULES
+        if not (no_times and rule in TIME_RULES)
     ]
-    return [*busy(comparison, words), *times, *equality(comparison, words)]
+    ordered = [each for turn in zip_longest(*found) for each in turn if each]
+    wrong = [each for each in ordered if each.kind == "differs"]
+    return [*busy(comparison, words), *no_times, *wrong, *(each for each in ordered if each not in wrong)]
 
 
 def busy(comparison: Comparison, words: Words) -> Iterator[Remark]:
@@ -103,6 +120,8 @@ def _against_one_process(
         numbers += words("speed.same_cores", cores=entry.cores())
         # Threads share each operation and synchronise after it; workers share the batch and synchronise once a step.
         numbers += words("speed.better") if judged == "holds" else ""
+    elif (cores := entry.cores()) and (others := reference.cores()) and cores > others:
+        numbers += words("speed.more_cores", cores=cores, others=others, ideal=cores / others)
     advice = _larger_batch(entry, words) if judged == "fails" else ""
     return remark(words, judged, _KINDS[judged], claim, numbers + words("speed.end"), advice)
 
@@ -340,6 +359,10 @@ def _sent(entry: ComparedRun, words: Words) -> str:
     return words("bubble.sent", size=size_in_words(entry.sent_bytes / entry.run.result["steps"]))
 
 
-TIME_RULES: tuple[Callable[[Comparison, Words], Iterator[Remark]], ...] = (
-    speed, waiting, balance, encoding, moving, group, divided_models, nothing_slow,
+RULES: tuple[Callable[[Comparison, Words], Iterator[Remark]], ...] = (
+    speed, first_step, waiting, balance, divided_models, encoding, moving, group, averages, compressed, invariant_bits,
+    bits, threads, nothing_slow,
 )  # fmt: skip
+"""The most useful first."""
+TIME_RULES = frozenset({speed, waiting, balance, divided_models, encoding, moving, group, nothing_slow})
+"""They judge only times that other work on the machine did not disturb."""

@@ -1,0 +1,134 @@
+"""A comparison on a terminal: a short table and the most useful remarks, or every column and all remarks."""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from shoal.compare import table
+from shoal.compare.comparison import Comparison
+from shoal.compare.remark import Remark, notes
+from shoal.compare.table import numbers_in
+from shoal.printable import printable
+from shoal.words import Words
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+Column = tuple[str, tuple[str, ...]]
+WIDEST = 120
+TEXT = {False: 80, True: 100}
+"""The width of sentences, without --all and with it."""
+MOST_REMARKS = 5
+COLOURS = {"holds": "green", "fails": "red", "undecided": "magenta"}
+
+
+def show(
+    comparison: Comparison, remarks: Sequence[Remark], folder: Path, stream: TextIO, words: Words, every: bool
+) -> None:
+    """Table, legend, remarks, notes, and where the page is."""
+    from rich.console import Console
+
+    console = Console(file=stream, highlight=False, width=None if stream.isatty() else WIDEST)
+    with console.capture() as shown:
+        console.print()
+        show_table(comparison, console, words, every)
+        _show_remarks(remarks, console, words, every)
+        for note in notes(comparison, words):
+            line = printable(words("note", note=note))
+            console.print(line, markup=False, width=_text_width(console, every))
+        console.print(f"\n{printable(str(folder / 'report.html'))}", markup=False, soft_wrap=True)
+    # Rich pads lines with spaces, which do not belong in a file.
+    stream.write("\n".join(line.rstrip() for line in shown.get().split("\n")))
+    stream.flush()
+
+
+def show_table(comparison: Comparison, console: "Console", words: Words, every: bool) -> None:
+    """One table, or several below each other if the terminal is too narrow for one."""
+    names, together, groups, legend = (_every_column if every else _first_columns)(comparison, words)
+    tables = [together]
+    if not _fits([names, *together], console):
+        tables = [part for group in groups for part in _narrowed(names, group, console)]
+    for number, columns in enumerate(tables):
+        console.print(*[""] * bool(number), _table([names, *columns]), sep="\n")
+    console.print(f"\n{legend}\n", style="dim", markup=False, width=_text_width(console, every))
+
+
+Columns = tuple[Column, list[Column], list[list[Column]], str]
+"""The names of the runs; the other columns, in one table and in groups for several; what they mean."""
+
+
+def _first_columns(comparison: Comparison, words: Words) -> Columns:
+    names, *columns = _columns(*table.short_table(comparison, words))
+    return names, columns, [columns], table.short_legend(comparison, words)
+
+
+def _every_column(comparison: Comparison, words: Words) -> Columns:
+    names, *results = _columns(table.header(words), table.table_rows(comparison, words))
+    metrics = _columns(table.metric_names(comparison), table.metric_rows(comparison))
+    shares = _columns(table.share_header(comparison, words), table.share_rows(comparison))
+    times, equality = results[: table.EQUALITY_AT - 1], results[table.EQUALITY_AT - 1 :]
+    legend = words("join.sentences", first=table.legend(comparison, words), last=words("legend.shares"))
+    before = table.SHARES_AT - 1
+    together = [*results[:before], *shares, *results[before:], *metrics]
+    return names, together, [times, [*equality, *shares, *metrics]], legend
+
+
+def _columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[Column]:
+    return list(zip(header, zip(*rows, strict=True), strict=True))
+
+
+def _narrowed(names: Column, columns: Sequence[Column], console: "Console") -> Iterator[list[Column]]:
+    """As many columns as fit beside the names of the runs, and at least one, for each of several tables."""
+    taken = [columns[0]]
+    for column in columns[1:]:
+        if not _fits([names, *taken, column], console):
+            yield taken
+            taken = []
+        taken.append(column)
+    yield taken
+
+
+def _fits(columns: Sequence[Column], console: "Console") -> bool:
+    unlimited = console.options.update(width=1000)
+    return console.measure(_table(columns), options=unlimited).maximum <= console.width
+
+
+def _table(columns: Sequence[Column]) -> "Table":
+    """Words left-aligned, numbers right-aligned; a header breaks before its last word or a Chinese bracket."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(
+        box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0, 0, 1), show_edge=False, header_style="bold"
+    )
+    rows = list(zip(*(cells for _, cells in columns), strict=True))
+    right = numbers_in(rows)
+    for number, (name, _) in enumerate(columns):
+        header = "\n".join(re.split(r" (?=[^ ]*$)|(?=（)", name, maxsplit=1))
+        justify = "right" if number in right else "left"
+        table.add_column(header, justify=justify, no_wrap=number > 0, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(printable(cell)) for cell in row))
+    return table
+
+
+def _text_width(console: "Console", every: bool) -> int:
+    return min(console.width, TEXT[every])
+
+
+def _show_remarks(remarks: Sequence[Remark], console: "Console", words: Words, every: bool) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for remark in remarks if every else remarks[:MOST_REMARKS]:
+        advice = f"\n→ {escape(printable(remark.advice))}" if remark.advice else ""
+        claim = f"[bold]{escape(printable(remark.claim))}[/bold]"
+        shown = words("join.sentences", first=claim, last=escape(printable(remark.numbers)))
+        grid.add_row(f"[{COLOURS[remark.tone]}]{remark.word}[/]", shown + advice)
+    console.print(grid, width=_text_width(console, every))
