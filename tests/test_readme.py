@@ -25,7 +25,7 @@ def blocks(language, page=README):
 
 def code_with(name):
     """The first block of Python with this name, in the README or the docs: text may move between the pages."""
-    pages = [README, *sorted((README.parent / "docs").glob("*.md"))]
+    pages = [README, *sorted((README.parent / "docs").rglob("*.md"))]
     return next(block for page in pages for block in blocks("python", page) if name in block)
 
 
