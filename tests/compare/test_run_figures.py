@@ -60,6 +60,14 @@ def test_the_caption_says_what_a_bar_is(tmp_path, ranks, bars, key):
     assert captions(comparison, EN)["time"] == EN(f"figure.{key}")
 
 
+@pytest.mark.parametrize("encode_ms", [0.0, 1.0])
+def test_the_figure_names_the_kinds_of_time_that_some_worker_has(tmp_path, encode_ms):
+    run = write_run(tmp_path / "run", "--threads 1", ranks=((8.0, 0.5, 0.0),), encode_ms=encode_ms)
+    shown = texts(time_figure(compare([run]), EN))
+    assert "compute" in shown
+    assert ("encode" in shown) == (encode_ms > 0)
+
+
 def test_a_few_runs_share_a_panel_and_have_colours_of_their_own(tmp_path):
     comparison = made(tmp_path, *[1] * MOST_CURVES)
     assert [text for text in texts(loss_figure(comparison, EN)) if text.startswith("by ")] == [
