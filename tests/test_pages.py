@@ -8,7 +8,12 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src/shoal"
 PAGES = sorted(
-    [*PACKAGE.rglob("README.md"), *ROOT.glob("docs/**/*.md"), ROOT / "CONTRIBUTING.md", ROOT / "README.md"]
+    [
+        *PACKAGE.rglob("README.md"),
+        *ROOT.glob("docs/**/*.md"),
+        ROOT / "CONTRIBUTING.md",
+        *ROOT.glob("README*.md"),
+    ]
 )
 NAMED = re.compile(r"`((?:[\w.-]+/)+(?:[\w-]+\.(?:py|md|toml|txt))?)`")
 """A path in backticks: it has a slash, and ends with one or with the name of a file of ours."""

@@ -21,14 +21,13 @@ from shoal.report.svg import FRAME
 def picture(runs: list[Path], lang: str) -> str:
     """The figure as a file: on paper of its own, with the dark colours of our pages."""
     drawing = time_figure(compare(runs), load_words("shoal.compare", lang)).narrow_svg
+    paper = f'<rect width="100%" height="100%" fill="var(--figure-paper, {FRAME["paper"]})"/>'
     sheet = (resources.files("shoal.report") / "page.css").read_text(encoding="utf-8")
-    dark = {name: colour for name, colour in re.findall(r"(--figure-[\w-]+): (#[0-9a-f]{6})", sheet) if name in drawing}
-    paper = dict(re.findall(r"(--figure-[\w-]+): (#[0-9a-f]{6})", sheet))["--figure-paper"]
-    rules = "; ".join(f"{name}: {colour}" for name, colour in {**dark, "--figure-paper": paper}.items())
-    style = f"<style>@media (prefers-color-scheme: dark) {{ svg {{ {rules} }} }}</style>"
-    rect = f'<rect width="100%" height="100%" fill="var(--figure-paper, {FRAME["paper"]})"/>'
-    return re.sub(
-        r"<svg([^>]*)>", rf'<svg xmlns="http://www.w3.org/2000/svg"\1>{style}{rect}', drawing, count=1
+    colours = re.findall(r"(--figure-[\w-]+): (#[0-9a-f]{6})", sheet)
+    dark = "; ".join(f"{name}: {colour}" for name, colour in colours if f"{name}," in drawing + paper)
+    style = f"<style>@media (prefers-color-scheme: dark) {{ svg {{ {dark} }} }}</style>"
+    return drawing.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1).replace(
+        ">", f">{style}{paper}", 1
     )
 
 
