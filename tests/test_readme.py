@@ -29,8 +29,8 @@ def blocks(language, page=README):
 
 
 def code_with(name):
-    """The first block of Python with this name, in the docs or the README: text may move between the pages."""
-    return next(block for page in reversed(PAGES) for block in blocks("python", page) if name in block)
+    """The first block of Python with this name, in the README or the docs: text may move between the pages."""
+    return next(block for page in PAGES for block in blocks("python", page) if name in block)
 
 
 def commands(page):
@@ -67,7 +67,7 @@ def samples(number):
 def train_by_the_loop(model, dataset):
     names = {"model": model, "dataset": dataset, "DataLoader": DataLoader, "functional": torch.nn.functional}
     names["optimizer"] = torch.optim.SGD(model.parameters(), lr=0.1)
-    exec(code_with("shoal.join"), names)
+    exec(code_with("step_sizes"), names)
     return model.weight.detach().clone()
 
 
