@@ -26,6 +26,7 @@ def picture(runs: list[Path], lang: str) -> str:
     colours = re.findall(r"(--figure-[\w-]+): (#[0-9a-f]{6})", sheet)
     dark = "; ".join(f"{name}: {colour}" for name, colour in colours if f"{name}," in drawing + paper)
     style = f"<style>@media (prefers-color-scheme: dark) {{ svg {{ {dark} }} }}</style>"
+    drawing = " ".join(drawing.split())
     return drawing.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1).replace(
         ">", f">{style}{paper}", 1
     )
