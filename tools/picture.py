@@ -33,7 +33,7 @@ def picture(runs: list[Path], lang: str) -> str:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="Print the picture of the README.")
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN")
     parser.add_argument("--lang", choices=("en", "zh"), default="en")
     given = parser.parse_args()
