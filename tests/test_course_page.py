@@ -1,4 +1,4 @@
-"""docs/course.md: its function divides a data set, and printed programs fail as it says and run as mended."""
+"""docs/en/course.md: its function divides a data set, and printed programs fail as it says and run as mended."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import shoal
 
-PAGE = (Path(__file__).parents[1] / "docs/course.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[1] / "docs/en/course.md").read_text(encoding="utf-8")
 
 
 def test_partition_dataset_gives_every_sample_to_one_worker():

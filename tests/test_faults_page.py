@@ -15,7 +15,7 @@ def names_in(*files):
 
 
 def test_the_table_and_the_tests_are_the_same():
-    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs/faults.md").read_text()))
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs/en/faults.md").read_text()))
     faults = names_in("processes/test_faults.py", "launch/test_run.py")
     others = names_in("processes/test_launch.py", "launch/test_threads.py", "cli/test_launch.py")
     others |= names_in(

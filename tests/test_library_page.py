@@ -1,11 +1,11 @@
-"""Every line of docs/library.md runs."""
+"""Every line of docs/en/library.md runs."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).parent.parent / "docs" / "library.md"
+PAGE = Path(__file__).parent.parent / "docs/en/library.md"
 
 
 @pytest.mark.timeout(120)

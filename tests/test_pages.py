@@ -8,7 +8,12 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src/shoal"
 PAGES = sorted(
-    [*PACKAGE.rglob("README.md"), *ROOT.glob("docs/*.md"), ROOT / "CONTRIBUTING.md", ROOT / "README.md"]
+    [
+        *PACKAGE.rglob("README.md"),
+        *ROOT.glob("docs/**/*.md"),
+        ROOT / "CONTRIBUTING.md",
+        *ROOT.glob("README*.md"),
+    ]
 )
 NAMED = re.compile(r"`((?:[\w.-]+/)+(?:[\w-]+\.(?:py|md|toml|txt))?)`")
 """A path in backticks: it has a slash, and ends with one or with the name of a file of ours."""
@@ -45,8 +50,17 @@ def test_a_page_of_a_room_names_files_that_exist(page):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_page_links_to_pages_that_exist(page):
-    linked = re.findall(r"\]\(([^)#:\s]+)(?:#[\w-]*)?\)", page.read_text(encoding="utf-8"))
-    assert [path for path in linked if not (page.parent / path).exists()] == []
+    """And to headings: `page.md#its-heading`."""
+    linked = re.findall(r"\]\(([^)#:\s]*)(?:#([\w-]*))?\)", page.read_text(encoding="utf-8"))
+    targets = [(page.parent / path if path else page, anchor) for path, anchor in linked]
+    assert [path for path, _ in targets if not path.exists()] == []
+    assert [anchor for path, anchor in targets if anchor and anchor not in anchors(path)] == []
+
+
+def anchors(page):
+    """The anchors of a page's headings, as hosts of repositories make them."""
+    headings = re.findall(r"^#+ (.*)", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def test_the_map_is_one_page():

@@ -16,17 +16,29 @@ from shoal.cli.main import COMMANDS, main
 from shoal.comm.threads.group import run_threads
 from shoal.config.read import read_flags
 
-README = Path(__file__).parent.parent / "README.md"
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
+IN_CHINESE = ROOT / "README.zh-CN.md"
+PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def blocks(language, page=README):
-    return re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    """The blocks of code of this language; "": of none, which are commands and what they print."""
+    found = re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    return [block for name, block in found if name == language]
 
 
 def code_with(name):
     """The first block of Python with this name, in the README or the docs: text may move between the pages."""
-    pages = [README, *sorted((README.parent / "docs").glob("*.md"))]
-    return next(block for page in pages for block in blocks("python", page) if name in block)
+    return next(block for page in PAGES for block in blocks("python", page) if name in block)
+
+
+def commands(page):
+    """The commands of ours on a page: lines of its blocks, and what stands in backticks."""
+    lines = "\n".join(blocks("", page) + blocks("bash", page)).replace("\\\n", " ").splitlines()
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    found = [line.split("  #")[0].removeprefix("$ ").strip() for line in lines]
+    return [line for line in found + re.findall(r"`([^`]+)`", text) if re.match(r"shoal [a-z]+( |$)", line)]
 
 
 def test_the_three_lines_that_load_the_weights(tmp_path, monkeypatch, capsys):
@@ -55,7 +67,7 @@ def samples(number):
 def train_by_the_loop(model, dataset):
     names = {"model": model, "dataset": dataset, "DataLoader": DataLoader, "functional": torch.nn.functional}
     names["optimizer"] = torch.optim.SGD(model.parameters(), lr=0.1)
-    exec(code_with("shoal.join"), names)
+    exec(code_with("step_sizes"), names)
     return model.weight.detach().clone()
 
 
@@ -131,41 +143,115 @@ def test_what_is_ones_own_is_taken(flags, tmp_path, monkeypatch, capsys):
     assert "test accuracy" in capsys.readouterr().out
 
 
-COMMANDS_SHOWN = [
-    line.split("  #")[0].removeprefix("$ ").strip()
-    for block in blocks("")
-    for line in block.splitlines()
-    if re.match(r"(\$ )?shoal ", line)
-]
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_commands_of_a_page_exist(page):
+    assert {line.split()[1] for line in commands(page)} <= set(COMMANDS)
 
 
-def test_the_commands_of_the_readme_exist():
-    assert "train" in {shlex.split(line)[1] for line in COMMANDS_SHOWN} <= set(COMMANDS)
+TRAININGS = sorted({line for page in PAGES for line in commands(page) if line.startswith("shoal train ")})
+SETTINGS_ALONE = re.compile(r"…|--help|\$|\| ")
+"""In a line that is no whole command, or that a shell would change."""
 
 
-@pytest.mark.parametrize("line", [line for line in COMMANDS_SHOWN if line.startswith("shoal train")])
-def test_the_flags_of_the_readme_exist(line):
-    words = [word for word in shlex.split(line)[2:] if word not in ("--json", "--resume")]
+@pytest.mark.parametrize("line", [line for line in TRAININGS if not SETTINGS_ALONE.search(line)])
+def test_the_flags_of_the_pages_exist(line):
+    words = [word for word in shlex.split(line)[2:] if word not in ("--json", "--quiet", "--resume")]
     read_flags(words[1:] if words and not words[0].startswith("--") else words)
 
 
 @pytest.mark.parametrize(
     "line",
-    [line for line in COMMANDS_SHOWN if re.match("shoal (check|explain|launch|data list)", line)],
+    sorted(
+        {
+            line
+            for page in (
+                README,
+                ROOT / "docs/en/train.md",
+                ROOT / "docs/en/strategies.md",
+                ROOT / "docs/en/loop.md",
+            )
+            for line in commands(page)
+            if re.match(r"shoal (check \w+ \S|explain|data list|launch .*all_reduce)", line)
+        }
+    ),
     ids=lambda line: line.split()[1],
 )
 def test_the_command_runs_as_printed_in_the_root_of_the_repository(line, monkeypatch, capfd):
-    monkeypatch.chdir(README.parent)
+    monkeypatch.chdir(ROOT)
     assert main(shlex.split(line)[1:]) == 0
-
-
-def test_every_file_the_readme_points_to_is_there():
-    for target in re.findall(r"\]\(([^)#]+)\)", README.read_text(encoding="utf-8")):
-        assert (README.parent / target).exists(), target
 
 
 def test_make_is_all_it_takes():
     assert shutil.which("make"), "the README promises that make is enough"
-    makefile = (README.parent / "Makefile").read_text()
+    makefile = (ROOT / "Makefile").read_text()
     for goal in re.findall(r"^make (\w+)", "\n".join(blocks("")), re.MULTILINE):
         assert re.search(rf"^{goal}:", makefile, re.MULTILINE)
+
+
+def test_a_model_of_ones_own_takes_ten_lines(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (code,) = (block for block in blocks("python") if "shoal.fit" in block)
+    assert len(lines_of(code)) <= 10
+    names: dict[str, object] = {}
+    exec(code, names)
+    inputs, labels = names["data"][1]
+    right = (names["model"](inputs).argmax(1) == labels).double().mean().item()
+    assert right == pytest.approx(names["result"].test_accuracy)
+    assert right > 0.8
+    assert main(["report", names["result"].run]) == 0
+
+
+def test_a_loop_of_ones_own_takes_twelve_lines(capsys):
+    """Both workers end with the same weights, and these tell the two kinds of samples apart."""
+    (code,) = (block for block in blocks("python") if "DistributedDataParallel" in block)
+    assert len([line for line in lines_of(code) if "import" not in line]) <= 12
+    assert "backward" in code
+
+    def work(group):
+        names: dict[str, object] = {}
+        exec(code, names)
+        return names["model"].module.weight.detach().clone(), names["group"].size
+
+    (first, size), (second, _) = run_threads(2, work)
+    assert size == 2
+    assert torch.equal(first, second)
+    assert (first[1] - first[0]).sum() > 0
+
+
+def lines_of(code):
+    return [line for line in code.splitlines() if line.strip() and not line.startswith("#")]
+
+
+def test_the_readme_is_short():
+    assert all(len(page.read_text(encoding="utf-8").splitlines()) <= 120 for page in (README, IN_CHINESE))
+
+
+def test_five_guarantees_name_the_tests_that_check_them():
+    guarantees = [re.findall(r"`(tests/[\w/]+\.py)`", line) for line in numbered(README)]
+    assert len(guarantees) == 5
+    assert all(paths and all((ROOT / path).exists() for path in paths) for paths in guarantees)
+
+
+def numbered(page):
+    return re.findall(r"^\d\. .*", page.read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def test_both_languages_have_the_same_parts():
+    """Headings, lists, tables, links, commands, and blocks but for their comments."""
+
+    def parts(page, other):
+        text = page.read_text(encoding="utf-8").replace(".zh-CN.svg", ".svg").replace(" --lang zh", "")
+        text = text.replace(f"]({other.name})", "](the other language)")
+        prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+        return {
+            "headings": re.findall(r"^#+ ", text, re.MULTILINE),
+            "items": [len(re.findall(rf"^{kind} ", text, re.MULTILINE)) for kind in (r"\d\.", "-", r"\|")],
+            "links": sorted(re.findall(r'\]\(([^)]+)\)|src="([^"]+)"', text)),
+            "code": sorted(re.findall(r"`([^`\n]+)`", prose)),
+            "blocks": [
+                (language, re.sub(r"\s+# .*", "", block))
+                for language, block in re.findall(r"^```(\w*)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+            ],
+        }
+
+    assert parts(README, IN_CHINESE) == parts(IN_CHINESE, README)

@@ -1,6 +1,6 @@
-"""Print docs/combinations.md: the tables of refused combinations, from `config/combinations.py`.
+"""Print docs/en/combinations.md: the tables of refused combinations, from `config/combinations.py`.
 
-    python tools/combinations.py > docs/combinations.md
+    python tools/combinations.py > docs/en/combinations.md
 
 `tests/config/test_combinations.py` compares the page with the table.
 """
@@ -26,8 +26,8 @@ def _head() -> Iterator[str]:
 reason and the fix; its exit code is 2. `shoal train --help` lists the same pairs beside each setting.
 
 This page is made from the table that decides (`config/combinations.py`; `python tools/combinations.py >
-docs/combinations.md`). *Own* is an object of your own, `package.module:name`. Some refusals depend on the model (batch
-norm, dropout, complex parameters) or on the machine: they come when a run is built, and are not in the table.
+docs/en/combinations.md`). *Own* is an object of your own, `package.module:name`. Some refusals depend on the model
+(batch norm, dropout, complex parameters) or on the machine: they come when a run is built, and are not in the table.
 
 ## Strategies and layouts
 

@@ -1,6 +1,9 @@
 """The figures of a comparison, and whether their captions say what they show."""
 
 import re
+import runpy
+from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -58,6 +61,23 @@ def test_the_caption_says_what_a_bar_is(tmp_path, ranks, bars, key):
     shown = [text for text in texts(time_figure(comparison, EN)) if text.startswith("run")]
     assert shown == bars
     assert captions(comparison, EN)["time"] == EN(f"figure.{key}")
+
+
+@pytest.mark.parametrize("encode_ms", [0.0, 1.0])
+def test_the_figure_names_the_kinds_of_time_that_some_worker_has(tmp_path, encode_ms):
+    run = write_run(tmp_path / "run", "--threads 1", ranks=((8.0, 0.5, 0.0),), encode_ms=encode_ms)
+    shown = texts(time_figure(compare([run]), EN))
+    assert "compute" in shown
+    assert ("encode" in shown) == (encode_ms > 0)
+
+
+def test_the_picture_of_the_readme_is_a_drawing_for_light_and_dark_readers(tmp_path):
+    run = write_run(tmp_path / "mine", "--threads 1", ranks=((9.0, 0.5, 0.0),))
+    drawn = runpy.run_path(str(Path(__file__).parents[2] / "tools/picture.py"))["picture"]([run], "zh")
+    root = ElementTree.fromstring(drawn)
+    assert "mine" in {text.text for text in root.iter("{http://www.w3.org/2000/svg}text")}
+    light, dark = (re.findall(pattern, drawn) for pattern in (r"var\((--figure-\w+),", r"(--figure-\w+): #"))
+    assert set(light) == set(dark)
 
 
 def test_a_few_runs_share_a_panel_and_have_colours_of_their_own(tmp_path):

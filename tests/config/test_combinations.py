@@ -102,6 +102,6 @@ def test_the_strategy_that_fixes_name_refuses_nothing():
 
 def test_the_page_is_the_table():
     page = runpy.run_path(str(ROOT / "tools" / "combinations.py"))["page"]()
-    assert (ROOT / "docs" / "combinations.md").read_text() == page + "\n", (
-        "python tools/combinations.py > docs/combinations.md"
+    assert (ROOT / "docs/en/combinations.md").read_text() == page + "\n", (
+        "python tools/combinations.py > docs/en/combinations.md"
     )

@@ -1,4 +1,4 @@
-"""A ds_config becomes settings of the same meaning; what has no counterpart is named, also in docs/deepspeed.md."""
+"""A ds_config becomes settings of the same meaning; what has no counterpart is named, also in docs/en/deepspeed.md."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from shoal.errors import ConfigError
 from shoal.strategies.zero.settings import ZeroConfig
 
 FOLDER = Path(__file__).parent / "deepspeed"
-PAGE = (Path(__file__).parents[2] / "docs/deepspeed.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/en/deepspeed.md").read_text(encoding="utf-8")
 ROWS = [
     re.split(r"(?<!\\)\|", line)[1:3] for line in PAGE.splitlines() if line.startswith("| ") and "`" in line
 ]

@@ -57,7 +57,7 @@ def test_malformed_input(runner, number):
 
 
 def test_the_whole_is_as_large_as_the_page_says():
-    page = (Path(__file__).parents[2] / "docs/faults.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/en/faults.md").read_text()
     assert re.search(rf"draws {NUM_FAULTS} faults and {NUM_INPUTS} malformed inputs", page)
     assert NUM_FAULTS >= 200
     assert NUM_INPUTS >= 300

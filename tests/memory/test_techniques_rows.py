@@ -37,7 +37,7 @@ TECHNIQUES = (
     "--memory.parameters bf16 --memory.checkpoint 1",
 )
 TOLERANCE = 0.15
-"""As in docs/memory.md."""
+"""As in docs/en/memory.md."""
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -112,7 +112,7 @@ def test_a_driver_whose_loss_never_ends_is_named(tmp_path):
 
 @pytest.mark.long
 def test_a_stranger_at_the_ports_of_a_run_changes_nothing(tmp_path, faultless):
-    """While the workers connect, torch aborts at such bytes (docs/security.md); from the first step on it gets none."""
+    """While the workers connect, torch aborts at such bytes (docs/en/security.md); later, none arrive."""
     words = flags(tmp_path, STAGED, fault="none", slow=0.1, step=1)
     with subprocess.Popen(command("train", *words), env=environment(), stderr=subprocess.PIPE) as process:
         wait_until((tmp_path / "proof").exists)

@@ -25,8 +25,8 @@ def _from_deepspeed(given: Given[FromDeepSpeedFlags]) -> int:
 
     The recipe holds strategy, precision, optimizer, schedule, batch sizes and clipping; as comments, it lists the keys
     that it does not hold, each with the reason or the nearest thing. Values that are "auto", which the Trainer of
-    transformers fills in, are listed too. A ds_config names neither data nor model. docs/deepspeed.md has a table of
-    keys.
+    transformers fills in, are listed too. A ds_config names neither data nor model. docs/en/deepspeed.md has a table
+    of keys.
 
     Start with:  shoal config from-deepspeed ds_config.json
     """

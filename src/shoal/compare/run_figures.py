@@ -194,11 +194,13 @@ def time_figure(comparison: Comparison, words: Words) -> Drawing:
     """A bar for each worker, or each run if there are many: how long a step takes, and what that time consists of."""
     bars = _bars(comparison.entries, words)
     positions = _positions([name for name, _, _ in bars])
+    kinds = [kind for kind in LOOKS if any(milliseconds[kind] for _, _, milliseconds in bars)]
 
     def paint(figure: Any, columns: int) -> None:
         (axis,) = axes_of(figure, 1, columns)
         lefts = [0.0] * len(bars)
-        for kind, (colour, hatch) in LOOKS.items():
+        for kind in kinds:
+            colour, hatch = LOOKS[kind]
             lengths = [milliseconds[kind] for _, _, milliseconds in bars]
             looks = {"color": colour, "hatch": hatch, "edgecolor": FRAME["paper"], "linewidth": 0.4}
             axis.barh(positions, lengths, 0.8, lefts, label=words(f"kind.{kind}"), **looks)
@@ -212,7 +214,7 @@ def time_figure(comparison: Comparison, words: Words) -> Drawing:
         legend_below(figure, axis)
 
     def height(_: int, width_in: float) -> float:
-        return 0.8 + 0.27 * len(bars) + legend_in([words(f"kind.{kind}") for kind in KINDS], width_in)
+        return 0.8 + 0.27 * len(bars) + legend_in([words(f"kind.{kind}") for kind in kinds], width_in)
 
     return painted(paint, height, font=font_for(words.lang))
 

@@ -1,8 +1,8 @@
 """The one table of refused combinations, and the check that reads it.
 
-Refusals, the page docs/combinations.md, the lines "Not with" of `--help` and the tests of refused pairs come from it.
-A strategy and a layout declare their rows beside their settings (`REFUSES`); all other rows are here. To add a pair,
-name one feature in the row of the other; to add a feature, see `features.py`.
+Refusals, the page docs/en/combinations.md, the lines "Not with" of `--help` and the tests of refused pairs come from
+it. A strategy and a layout declare their rows beside their settings (`REFUSES`); all other rows are here. To add a
+pair, name one feature in the row of the other; to add a feature, see `features.py`.
 """
 
 from collections.abc import Collection, Iterator

@@ -3,7 +3,7 @@
 A recipe, the config.toml of a run and the metadata of a weights file are data, possibly somebody else's. Their names
 select our own models, losses, optimizers, exchanges and partitions. `package.module:function` in a file runs only if
 the user agrees in the same command: with --trust-code, or by giving the same name there. Names in flags and in a
-program's own `RunConfig(...)` are the user's, and need no consent. See docs/security.md.
+program's own `RunConfig(...)` are the user's, and need no consent. See docs/en/security.md.
 """
 
 import contextlib

@@ -174,7 +174,7 @@ def techniques_as_text(config: RunConfig, rows: Sequence[dict[str, object]]) -> 
         if "refused" in row:
             lines += textwrap.wrap(f"{row['flags']} was not measured: {row['refused']}", 80)
     if any(not row["is_exact"] for row in rows):
-        lines.append("* computes something else: see docs/memory.md")
+        lines.append("* computes something else: see docs/en/memory.md")
     return "\n".join(lines).rstrip()
 
 

@@ -36,7 +36,7 @@ FINE = {
 
 # name: (outcome, status, a word of what was found, a word of the repair)
 BROKEN = {
-    "system": (doctor.system("Darwin", "24", "arm64"), "WARN", "Darwin 24", "docs/setup.md"),
+    "system": (doctor.system("Darwin", "24", "arm64"), "WARN", "Darwin 24", "docs/en/setup.md"),
     "python": (doctor.python((3, 10, 9)), "FAIL", "3.10.9", "PYTHON=python3.11"),
     "no torch": (doctor.torch(always(TorchFacts(error="No module"))), "FAIL", "No module", "constraints.txt"),
     "old torch": (doctor.torch(always(TorchFacts("2.7.1+cpu"))), "FAIL", "2.7.1", "constraints.txt"),

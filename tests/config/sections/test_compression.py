@@ -82,6 +82,6 @@ def test_a_stage_may_be_compressed():
 
 
 def test_the_page_lists_every_codec():
-    page = (Path(__file__).parents[3] / "docs" / "compression.md").read_text()
+    page = (Path(__file__).parents[3] / "docs/en/compression.md").read_text()
     codecs = page.partition("| codec | bytes per element |")[2].partition("\n\n")[0]
     assert re.findall(r"^\| `(\w+)`", codecs, re.MULTILINE) == [*CODEC_ROWS]

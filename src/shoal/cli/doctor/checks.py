@@ -62,7 +62,7 @@ def system(name: str = "", release: str = "", machine: str = "") -> Outcome:
     found = f"{name or known.system} {release or known.release}, {machine or known.machine}"
     if found.startswith("Linux"):
         return Outcome("OK", found)
-    repair = "Windows: wsl --install; macOS: open the folder in its dev container (docs/setup.md)"
+    repair = "Windows: wsl --install; macOS: open the folder in its dev container (docs/en/setup.md)"
     return _warn(f"{found}: slow links and shared memory between workers need Linux", repair)
 
 

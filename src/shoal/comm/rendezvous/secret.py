@@ -8,7 +8,7 @@ All that workers write into a store or send on a socket of ours carries a tag th
   from the variable SHOAL_SECRET.
 - Without a secret the same tags are made with an empty one: they detect damage and replays, not strangers.
 
-docs/security.md describes what follows from that.
+docs/en/security.md describes what follows from that.
 """
 
 import contextlib

@@ -40,7 +40,7 @@ Answer = TypeVar("Answer")
 def stored(value: bytes | str, *kinds: Any) -> list[Any]:
     """A list that shoal wrote into the store, with items of these kinds; anything else is an error in one sentence.
 
-    Without a secret, any program that reaches the store can write to it (docs/security.md).
+    Without a secret, any program that reaches the store can write to it (docs/en/security.md).
 
     >>> stored(b'["left", "rank 1 has left"]', str, str)
     ['left', 'rank 1 has left']

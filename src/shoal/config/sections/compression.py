@@ -65,8 +65,8 @@ class CompressedConfig(Checked):
 
     name: Literal["compressed"] = "compressed"
     codec: Annotated[str, AmongOrOwn((*CODEC_ROWS, AUTO))] = "topk"
-    """The codec; docs/compression.md lists them with bytes per element, bias and references. auto: by measurement. Or
-    package.module:Class."""
+    """The codec; docs/en/compression.md lists them with bytes per element, bias and references. auto: by measurement.
+    Or package.module:Class."""
     candidates: tuple[str, ...] = ()
     """What auto chooses from: CODEC or CODEC:VALUE, the preferred ones first (none, fp16, int8, topk, powersgd)."""
     feedback: bool | None = None
