@@ -54,7 +54,7 @@ class CompareFlags(Flags):
 def run(given: Given[CompareFlags]) -> int:
     """Train the same model by several strategies: one table, a verdict, a report.
 
-        shoal compare quickstart      the same training in eight ways; --all: by every strategy
+        shoal compare quickstart      the same training in eight ways, or --all
         shoal compare mine.toml       your own recipe in the same ways
         shoal compare a.toml b.toml   several recipes, as they are
         shoal compare runs/*          finished runs; nothing is trained
