@@ -31,7 +31,7 @@ from shoal.config.kinds import (
 )
 from shoal.config.mesh import LAYOUT_AXES, check_product
 from shoal.config.schema import SHORT_FLAGS, RunConfig
-from shoal.config.sections.sync import STRATEGIES
+from shoal.config.sections.sync import STRATEGIES, unknown_strategy
 from shoal.config.sections.values import Custom
 from shoal.config.write import check_seal
 from shoal.errors import ConfigError, unknown
@@ -206,10 +206,7 @@ def expand_strategy(tree: Tree) -> Tree:
     if "name" in strategy:
         is_own = ":" in str(name)
         if not isinstance(name, str) or (name not in STRATEGIES and not is_own):
-            raise ConfigError(
-                unknown("strategy", str(name), STRATEGIES),
-                "For one of your own, write package.module:function.",
-            )
+            raise unknown_strategy(str(name))
         layout, named = ("whole", name) if is_own else STRATEGIES[name]
         if sync.get("name", named) != named:
             raise ConfigError(

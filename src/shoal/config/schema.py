@@ -111,7 +111,7 @@ class RunConfig(Checked):
             if has_sizes and self.launch.workers == 1:
                 fill(launch=replace(self.launch, workers=math.prod(sizes.values())))
         if self.sync is None:
-            fill(sync=DdpConfig() if self.mesh else NoSyncConfig())
+            fill(sync=DdpConfig() if self.mesh or self.launch.workers > 1 else NoSyncConfig())
         if self.memory.parameters == "bf16" and self.precision == "float32":
             fill(precision="bf16")  # products of weights in bfloat16 are computed in it
         if self.train.reduction == "invariant":
