@@ -4,7 +4,8 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Generic, Literal, TypeVar, get_args, get_origin
+from types import UnionType
+from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, get_origin
 
 from shoal.cli import text
 from shoal.config.flags import Flag, Flags, flags_of, is_flag, split
@@ -40,8 +41,8 @@ class Command(Generic[F]):
     """The settings of a run whose flags it takes, too, by section or path; `*` is all of them."""
     details: Callable[[], Sequence[str]] = tuple
     """The end of the page, if it is not known in advance."""
-    topic: Callable[[str], Sequence[str]] | None = None
-    """The part of the page about one thing, as in `shoal train --help optimizer`."""
+    used_most: tuple[str, ...] = ()
+    """The flags of the first page, if it cannot hold all."""
     summary: str = ""
     """The first paragraph of the page, if not that of the docstring."""
     stop_at_word: bool = False
@@ -71,12 +72,20 @@ class Command(Generic[F]):
         blocks = [f"Usage: {self.usage}", summary, text.rows(flags), *more, *self.details()]
         return "\n\n".join(text.paragraph(block) for block in blocks if block)
 
+    def help_on(self, topic: str) -> str:
+        """The first page of help, or the page on a topic; commands that take all settings of a run have topics."""
+        if "*" not in self.settings:
+            return self.page()
+        from shoal.cli.topics import first_page, page_on
+
+        return page_on(self, topic) if topic else first_page(self)
+
     def execute(self, argv: Sequence[str], group: "CommandGroup | None" = None) -> int:
         """Parse, then run the command or show its page; the exit code."""
         given = self.parse(argv, group)
         if given is None:
             words = split(argv, lambda name: find_flag(self.name, [self], name, group), self.stop_at_word)[1]
-            text.show("\n\n".join(self.topic(words[0])) if self.topic and words else self.page())
+            text.show(self.help_on(words[0] if words else ""))
             return 0
         return self.run(given)
 
@@ -175,7 +184,7 @@ def find_flag(
             hint = f"Of the settings of `shoal train`, it takes those of {', '.join(sorted(taken))}."
             raise ConfigError(f"`shoal {command}` has no {name}", hint)
         known += filter(is_taken, known_flags())
-    hint = f"`shoal {command} --help` lists the flags."
+    hint = f"`shoal {command} --help{' all' * ('*' in taken)}` lists the flags."
     siblings = group.commands.items() if group else ()
     owners = [key for key, each in siblings if any(flag.matches(name) for flag in flags_of(each.flags))]
     if owners:
@@ -200,6 +209,8 @@ def _placeholder(kind: Any) -> str:
     ('N', 'en|zh')
     """
     origin, parts = get_origin(kind), get_args(kind)
+    if origin in (UnionType, Union):
+        return _placeholder(parts[0])
     if origin is Annotated:
         return next(
             (limit.word for limit in parts[1:] if isinstance(limit, Matching)), _placeholder(parts[0])

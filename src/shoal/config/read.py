@@ -155,7 +155,7 @@ def setting(name: str) -> Flag:
     if path is None:
         raise ConfigError(
             f"unknown flag '{name}'{did_you_mean(name, known_flags())}",
-            "`shoal train --help` lists every setting.",
+            "`shoal train --help all` lists every setting.",
         )
     section, _, key = path.rpartition(".")
     sections = ("sync", *LAYOUT_AXES.values()) if section == "strategy" else (section,)
