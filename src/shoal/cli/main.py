@@ -40,7 +40,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "doctor": "shoal.cli.doctor.command",
     },
     "Learn and teach": {"lab": "shoal.cli.lab.command"},
-    "Set up": {"config": "shoal.cli.config"},
+    "Set up": {"config": "shoal.cli.config", "completion": "shoal.cli.completion"},
 }
 """Every command, with the module that declares it as COMMAND, by what a user wants."""
 COMMANDS = {name: module for group in GROUPS.values() for name, module in group.items()}
