@@ -3,18 +3,18 @@
 import re
 import textwrap
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from shoal.cli import text
-from shoal.cli.command import Command, default_of, usage_of
 from shoal.cli.train.help import Section, remarks, section_lines, sections, setting_lines, settings_page
+from shoal.cli.usage import default_of, usage_of
 from shoal.config.combinations import refused_with
 from shoal.config.features import FEATURES
-from shoal.config.flags import Flag, flags_of
+from shoal.config.flags import Flag
 from shoal.config.kinds import literals
 from shoal.config.mesh import LAYOUT_AXES
 from shoal.config.sections.sync import OTHER_NAMES, STRATEGIES, unknown_strategy
@@ -44,28 +44,17 @@ class Found(NamedTuple):
     flag: Flag
 
 
-def first_page(command: Command[Any]) -> str:
-    """The page of `--help`: the flags used most and a line for each section, if the command has too many flags."""
-    ways = (
-        f"`shoal {command.name} --help NAME` shows a section, a strategy or another choice, or a setting (data, zero, "
-        "adam, lr). --help all shows everything."
-    )
-    if not command.used_most:
-        return f"{command.page()}\n\n{text.paragraph(f'{ways} `shoal train --help` lists the sections.')}"
-    summary, examples, *_ = command.paragraphs
-    flags = _flags_used_most(command)
+def short_page(names: Sequence[str], own: Sequence[Flag]) -> list[str]:
+    """A line for each flag of `names`, whether a setting or a command's own, and one for each section."""
     lines = {
         name: textwrap.shorten(words, text.page_width() - 14, placeholder=" …") for name, words in _about()
     }
-    blocks = [f"Usage: {command.usage}", summary, examples, "Flags used most", "Sections", ways]
-    blocks[3] += f"\n{text.rows(flags)}"
-    blocks[4] += f"\n{text.rows(lines)}"
-    return "\n\n".join(block if "\n" in block else text.paragraph(block) for block in blocks)
+    return [f"Flags used most\n{text.rows(_flags(names, own))}", f"Sections\n{text.rows(lines)}"]
 
 
-def page_on(command: Command[Any], name: str) -> str:
-    """The page on a section, a strategy or another choice, a setting, or a value of one."""
-    pages = _pages(command)
+def page_on(name: str, own_page: str) -> str:
+    """The page on a section, a strategy or another choice, a setting, or a value of one; or a command's own page."""
+    pages = _pages(own_page)
     asked = plain(name)
     if asked in pages:
         return "\n\n".join(block for block in pages[asked]() if block)
@@ -73,7 +62,7 @@ def page_on(command: Command[Any], name: str) -> str:
         raise unknown_strategy(name)
     raise ConfigError(
         f"no section, choice or setting is called '{name[:80]}'{did_you_mean(name, pages)}",
-        f"`shoal train --help` lists the sections, `shoal {command.name} --help all` shows everything.",
+        "`shoal train --help` lists the sections, `shoal train --help all` shows everything.",
     )
 
 
@@ -83,7 +72,7 @@ def topics() -> list[str]:
     return [*filter(None, found), "mesh", "general", "flags", "all"]
 
 
-def _pages(command: Command[Any]) -> Mapping[str, Callable[[], list[str]]]:
+def _pages(own_page: str) -> Mapping[str, Callable[[], list[str]]]:
     """Every page by name. Where a name has several meanings, the widest one counts: a section, a choice, a setting."""
     settings: dict[str, list[Found]] = defaultdict(list)
     values: dict[str, list[Found]] = defaultdict(list)
@@ -106,8 +95,8 @@ def _pages(command: Command[Any]) -> Mapping[str, Callable[[], list[str]]]:
         "strategy": partial(_strategies, parts),
         "mesh": partial(_mesh, parts),
         "general": partial(_section, "", parts[""]),
-        "flags": lambda: [command.page()],
-        "all": lambda: [command.page(), *settings_page(), *_mesh(parts)],
+        "flags": lambda: [own_page],
+        "all": lambda: [own_page, *settings_page(), *_mesh(parts)],
     }
 
 
@@ -131,16 +120,16 @@ def _whole() -> list[str]:
     return [name for name, (layout, _) in STRATEGIES.items() if layout == "whole"]
 
 
-def _flags_used_most(command: Command[Any]) -> dict[str, str]:
-    """A line for each flag of the first page: the sentence up to its first stop, and the default."""
+def _flags(names: Sequence[str], own: Sequence[Flag]) -> dict[str, str]:
+    """A line for each flag: the sentence up to its first stop, and the default."""
     chosen = {f"--{each.path}": each.name for each in sections() if each.is_default and each.path in CHOICES}
-    found = {flag.name: flag for flag in flags_of(command.flags)}
+    found = {flag.name: flag for flag in own}
     for section in sections():
         for flag in section.flags if section.is_default else ():
             short = (*flag.aliases, flag.name)[0]
             found.setdefault(short, replace(flag, name=short))
     rows: dict[str, str] = {}
-    for name in command.used_most:
+    for name in names:
         if flag := found.get(name):
             default = "" if flag.kind is bool else default_of(flag)
             usage, sentence = usage_of(flag), re.split(r"[:;.](?: |$)", flag.sentence)[0]

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from shoal.cli.command import default_of
 from shoal.cli.text import bold, dim, wrapped
+from shoal.cli.usage import default_of
 from shoal.config.combinations import NEEDS, refused_with
 from shoal.config.features import FEATURES
 from shoal.config.flags import Flag, flags_of
