@@ -1,7 +1,8 @@
 """`shoal completion`: scripts that complete commands, flags and choices in bash, zsh and fish.
 
 All of them are one table of rows (patterns, words). A pattern is compared with COMMAND@WORD BEFORE@WORD, and the first
-row that matches has the candidates; without any, the shell completes file names.
+row that matches has the candidates; without any, the shell completes file names. Functions import the
+settings of a run themselves, because `shoal --help` loads this module.
 """
 
 from collections import defaultdict
@@ -12,12 +13,8 @@ from typing import Any
 from shoal.cli import text
 from shoal.cli.command import Command, CommandGroup, Given
 from shoal.cli.main import COMMANDS
-from shoal.cli.topics import topics
-from shoal.cli.train.help import sections
 from shoal.config.flags import Flags, flags_of
 from shoal.config.kinds import literals, without_none
-from shoal.config.read import path_of, shipped_recipes
-from shoal.config.sections.sync import STRATEGIES
 from shoal.errors import ConfigError, unknown
 
 Row = tuple[Iterable[str], Iterable[str]]
@@ -124,6 +121,9 @@ def script(shell: str) -> str:
 
 def _rows() -> Iterator[Row]:
     """The table: values of flags first, then flags, then words."""
+    from shoal.cli.topics import topics
+    from shoal.config.read import shipped_recipes
+
     commands, settings = _commands(), _settings()
     values: dict[str, dict[tuple[str, ...], list[str]]] = defaultdict(lambda: defaultdict(list))
     for name, command in commands.items():
@@ -168,6 +168,9 @@ def _commands() -> dict[str, Command[Any]]:
 
 def _settings() -> dict[str, tuple[str, ...]]:
     """The flags of a run's settings, each with the words that it takes, as far as they are known."""
+    from shoal.cli.train.help import sections
+    from shoal.config.sections.sync import STRATEGIES
+
     found: dict[str, list[str]] = defaultdict(list, {"--strategy": list(STRATEGIES)})
     for section in sections():
         if section.name:
@@ -185,12 +188,16 @@ def _settings() -> dict[str, tuple[str, ...]]:
 
 def _taken(command: Command[Any], settings: Iterable[str]) -> list[str]:
     """The flags of settings that a command takes."""
+    from shoal.config.read import path_of
+
     paths = {flag: path_of(flag) or "" for flag in settings}
     return [flag for flag, path in paths.items() if {"*", path, path.partition(".")[0]} & {*command.settings}]
 
 
 def _switches(command: Command[Any]) -> Iterator[str]:
     """The flags that take no value; --help takes a name."""
+    from shoal.cli.train.help import sections
+
     flags = flags_of(command.flags)
     if command.settings:
         flags += [flag for section in sections() for flag in section.flags]
