@@ -30,7 +30,7 @@ CHOICES: Mapping[str, str] = {
     "strategy": "How workers divide the training",
     "exchange": "How gradients are summed",
     "partition": "Which worker trains on which samples",
-    "prune": "What is removed from the network",
+    "prune": "Weights or channels to remove",
 }
 """The sections that are a choice among names."""
 STRATEGY_DEFAULT = "single; ddp with several workers"
