@@ -23,7 +23,7 @@ def _head() -> Iterator[str]:
     yield """# Combinations of settings
 
 `shoal train` refuses settings that cannot be combined before anything starts. Its sentence names both settings, the
-reason and the fix; its exit code is 2. `shoal train --help` lists the same pairs beside each setting.
+reason and the fix; its exit code is 2. `shoal train --help all` lists the same pairs beside each setting.
 
 This page is made from the table that decides (`config/combinations.py`; `python tools/combinations.py >
 docs/en/combinations.md`). *Own* is an object of your own, `package.module:name`. Some refusals depend on the model

@@ -81,8 +81,8 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     ('--optimizer.lr', 'lenet')
     >>> nearest("version", ["train", "evaluate"])
     """
-    names = {_plain(each): each for each in known}
-    asked = _plain(name)
+    names = {plain(each): each for each in known}
+    asked = plain(name)
     section, dot, key = asked.rpartition(".")
     within = {
         plain.removeprefix(section + dot): each
@@ -106,8 +106,8 @@ def _nearest(asked: str, names: Mapping[str, str]) -> str | None:
     if asked in names:
         return names[asked]
     for target, synonyms in SYNONYMS.items():
-        if asked in synonyms.split() and _plain(target) in names:
-            return names[_plain(target)]
+        if asked in synonyms.split() and plain(target) in names:
+            return names[plain(target)]
     endings = [each for plain, each in names.items() if re.split("[.:]", plain)[-1] == asked]
     if len(endings) == 1:
         return endings[0]
@@ -115,5 +115,6 @@ def _nearest(asked: str, names: Mapping[str, str]) -> str | None:
     return names[close[0]] if close else None
 
 
-def _plain(name: str) -> str:
+def plain(name: str) -> str:
+    """A name as it is looked up: without the dashes of a flag, and _ as -."""
     return name.lower().lstrip("-").replace("_", "-")

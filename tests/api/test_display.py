@@ -15,6 +15,7 @@ from shoal.training.progress import Progress
     [
         ([], "lenet on digits with adam, single, on cpu"),
         (["--strategy", "ddp"], "lenet on digits with adam, ddp with 1 worker, on cpu"),
+        (["--workers", "2"], "lenet on digits with adam, ddp with 2 workers, on cpu"),
         (["--strategy", "dp", "--workers", "3"], "lenet on digits with adam, dp with 3 workers, on cpu"),
     ],
 )

@@ -38,7 +38,7 @@ def single(tmp_path_factory):
     "way",
     [
         {"strategy": "ddp", "launcher": "threads"},
-        {"strategy": "ddp"},
+        {},
         {"strategy": "pipeline"},
         {"strategy": "zero", "strategy.stage": 3},
     ],

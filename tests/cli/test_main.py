@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import subprocess
 import sys
 
@@ -22,6 +23,7 @@ def shoal(*words, cwd=None, timeout=60):
     [
         ["--help"],
         ["train", "--help"],
+        ["train", "--help", "all"],
         ["data", "--help"],
         ["lab", "--help"],
         ["explain", "--help"],
@@ -51,7 +53,20 @@ def test_the_current_directory_is_not_imported_from(tmp_path, words):
 def test_every_command_has_help(capsys):
     for name in COMMANDS:
         assert main([name, "--help"]) == 0
-        assert "shoal" in capsys.readouterr().out
+        page = capsys.readouterr().out
+        assert f"shoal {name}" in page
+        assert main(["help", name]) == 0
+        assert capsys.readouterr().out == page
+
+
+def test_help_without_a_name_lists_every_command_once(capsys):
+    pages = []
+    for words in ([], ["help"], ["--help"], ["-h"]):
+        assert main(words) == 0
+        pages.append(capsys.readouterr().out)
+    assert len({*pages}) == 1
+    for name in COMMANDS:
+        assert len(re.findall(rf"^  {name} ", pages[0], re.MULTILINE)) == 1
 
 
 def test_a_reader_that_goes_away_is_no_error():

@@ -126,7 +126,7 @@ def test_a_comparison_of_the_users_own(here):
         ('[variants]\na = ""\n"b/c" = ""\n', "'b/c' cannot be the name of a folder"),
         ('[variants]\na = ""\nb = "--lrr 3"\n', "--lrr"),
         (
-            '[variants]\na = ""\nb = "--workers 3"\n',
+            '[variants]\na = ""\nb = "--strategy single --workers 3"\n',
             "variant 'b': strategy single does not support --workers 3",
         ),
         ('recipe = 3\n[variants]\na = ""\nb = ""\n', "recipe must be a name or a path, not 3"),

@@ -1,13 +1,16 @@
 """`--mesh`, `--strategy` and `--sync`: what they set, and what is refused."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
 from shoal.config.mesh import grid
-from shoal.config.read import from_tree, merge, read, read_flags
+from shoal.config.read import from_tree, merge, parse_toml, read, read_flags
 from shoal.config.schema import RunConfig
 from shoal.config.sections.launch import LaunchConfig
+from shoal.config.sections.sync import OTHER_NAMES
+from shoal.config.write import to_toml
 from shoal.errors import ConfigError
 from shoal.strategies.ddp.settings import DdpConfig
 from shoal.strategies.onecopy.settings import OneCopyConfig
@@ -23,6 +26,8 @@ def read_words(words):
     ("words", "strategy", "workers", "sync"),
     [
         ("", "single", 1, NoSyncConfig()),
+        ("--workers 1", "single", 1, NoSyncConfig()),
+        ("--workers 2", "ddp", 2, DdpConfig()),
         ("--mesh data=2", "ddp", 2, DdpConfig()),
         ("--mesh data=2 --workers 2", "ddp", 2, DdpConfig()),
         ("--mesh data=2 --strategy ddp", "ddp", 2, DdpConfig()),
@@ -80,7 +85,7 @@ def test_what_they_mean(words, strategy, workers, sync):
         ("--mesh data=²", "expected data=SIZE"),
         ("--mesh data=0", "the size of mesh axis data"),
         ("--mesh data=2,data=2", "the axis data is given twice"),
-        ("--workers 3", "strategy single does not support --workers 3"),
+        ("--strategy single --workers 3", "strategy single does not support --workers 3"),
         ("--strategy ddp --sync naive --workers 2", "strategy ddp has sync ddp, but --sync is naive"),
         ("--strategy dpp --workers 2", "unknown strategy 'dpp': did you mean 'dp'"),
         ("--strategy.bucket_mib 3", "sync 'none' has no setting 'bucket_mib': it belongs to ddp"),
@@ -118,6 +123,24 @@ def test_a_flag_for_the_mesh_or_the_workers_overrides_the_other_of_a_recipe(save
         merge({"sync": "ddp", **saved} if "strategy" not in saved else saved, read_flags(words.split()))
     )
     assert (config.launch.workers, config.mesh, config.strategy) == (workers, mesh, "ddp")
+
+
+def test_several_workers_alone_are_replicas_but_a_saved_single_worker_is_one():
+    assert RunConfig(launch=LaunchConfig(workers=2)).strategy == "ddp"
+    saved = parse_toml(to_toml(RunConfig()), Path("config.toml"))
+    with pytest.raises(ConfigError, match="strategy single does not support --workers 2"):
+        from_tree(merge(saved, read_flags(["--workers", "2"])))
+    saved = parse_toml(to_toml(read_words("--workers 2")), Path("config.toml"))
+    assert saved["sync"]["name"] == "ddp"
+
+
+@pytest.mark.parametrize("name", OTHER_NAMES)
+def test_names_of_other_programs_lead_to_flags_that_make_a_run(name):
+    with pytest.raises(ConfigError) as refused:
+        read_words(f"--strategy {name.upper()}")
+    flags = OTHER_NAMES[name]
+    assert flags in refused.value.hint
+    assert read_words(f"{flags} --workers 2").strategy in refused.value.message
 
 
 def test_a_section_called_strategy_is_read_as_the_sync_it_means():

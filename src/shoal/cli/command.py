@@ -2,13 +2,12 @@
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field
-from pathlib import Path
-from typing import Annotated, Any, Generic, Literal, TypeVar, get_args, get_origin
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
 
 from shoal.cli import text
+from shoal.cli.usage import sentence_of, usage_of
 from shoal.config.flags import Flag, Flags, flags_of, is_flag, split
-from shoal.config.kinds import Matching
 from shoal.errors import ConfigError, unknown
 from shoal.nearest import did_you_mean
 
@@ -40,8 +39,8 @@ class Command(Generic[F]):
     """The settings of a run whose flags it takes, too, by section or path; `*` is all of them."""
     details: Callable[[], Sequence[str]] = tuple
     """The end of the page, if it is not known in advance."""
-    topic: Callable[[str], Sequence[str]] | None = None
-    """The part of the page about one thing, as in `shoal train --help optimizer`."""
+    used_most: tuple[str, ...] = ()
+    """The flags of the first page, if it cannot hold all."""
     summary: str = ""
     """The first paragraph of the page, if not that of the docstring."""
     stop_at_word: bool = False
@@ -66,17 +65,40 @@ class Command(Generic[F]):
 
     def page(self) -> str:
         """The page of help."""
-        flags = {usage_of(flag): _sentence(flag) for flag in flags_of(self.flags) if flag.name != "--help"}
+        flags = {usage_of(flag): sentence_of(flag) for flag in flags_of(self.flags) if flag.name != "--help"}
         summary, *more = self.paragraphs
         blocks = [f"Usage: {self.usage}", summary, text.rows(flags), *more, *self.details()]
         return "\n\n".join(text.paragraph(block) for block in blocks if block)
+
+    def help_on(self, topic: str) -> str:
+        """The first page of help, or the page on a topic; commands that take all settings of a run have topics."""
+        if "*" not in self.settings:
+            return self.page()
+        from shoal.cli.topics import page_on, short_page
+
+        if topic:
+            return page_on(topic, self.page())
+        ways = (
+            f"`shoal {self.name} --help NAME` shows a section, a strategy or another choice, or a setting (data, zero, "
+            "adam, lr). --help all shows everything."
+        )
+        if not self.used_most:
+            return f"{self.page()}\n\n{text.paragraph(f'{ways} `shoal train --help` lists the sections.')}"
+        summary, examples, *_ = self.paragraphs
+        blocks = [
+            f"Usage: {self.usage}",
+            summary,
+            examples,
+            *short_page(self.used_most, flags_of(self.flags)),
+        ]
+        return "\n\n".join([*blocks, text.paragraph(ways)])
 
     def execute(self, argv: Sequence[str], group: "CommandGroup | None" = None) -> int:
         """Parse, then run the command or show its page; the exit code."""
         given = self.parse(argv, group)
         if given is None:
             words = split(argv, lambda name: find_flag(self.name, [self], name, group), self.stop_at_word)[1]
-            text.show("\n\n".join(self.topic(words[0])) if self.topic and words else self.page())
+            text.show(self.help_on(words[0] if words else ""))
             return 0
         return self.run(given)
 
@@ -175,48 +197,9 @@ def find_flag(
             hint = f"Of the settings of `shoal train`, it takes those of {', '.join(sorted(taken))}."
             raise ConfigError(f"`shoal {command}` has no {name}", hint)
         known += filter(is_taken, known_flags())
-    hint = f"`shoal {command} --help` lists the flags."
+    hint = f"`shoal {command} --help{' all' * ('*' in taken)}` lists the flags."
     siblings = group.commands.items() if group else ()
     owners = [key for key, each in siblings if any(flag.matches(name) for flag in flags_of(each.flags))]
     if owners:
         raise ConfigError(f"`shoal {command}` has no {name}: it belongs to {', '.join(owners)}", hint)
     raise ConfigError(f"unknown flag '{name}'{did_you_mean(name, known)}", hint)
-
-
-def usage_of(flag: Flag) -> str:
-    """A flag with a word for its value: `--workers N`."""
-    return flag.name if flag.kind is bool else f"{flag.name} {_placeholder(flag.kind)}"
-
-
-def _sentence(flag: Flag) -> str:
-    shown = "" if flag.kind is bool else default_of(flag)
-    return f"{flag.sentence.removesuffix('.')} (default {shown})." if shown else flag.sentence
-
-
-def _placeholder(kind: Any) -> str:
-    """The word that stands for a value of this kind in the help.
-
-    >>> _placeholder(int), _placeholder(Literal["en", "zh"])
-    ('N', 'en|zh')
-    """
-    origin, parts = get_origin(kind), get_args(kind)
-    if origin is Annotated:
-        return next(
-            (limit.word for limit in parts[1:] if isinstance(limit, Matching)), _placeholder(parts[0])
-        )
-    if origin is Literal and len("|".join(parts)) < 30:
-        return "|".join(parts)
-    words: dict[Any, str] = {int: "N", float: "X", Path: "PATH", tuple: "LIST"}
-    return words.get(origin or kind, "NAME")
-
-
-def default_of(flag: Flag) -> str:
-    """The default as the user would write it; empty if there is none."""
-    default = flag.default
-    if isinstance(default, tuple):
-        return ",".join(map(str, default))
-    if default is None or default is MISSING:
-        return ""
-    if isinstance(default, bool):
-        return str(default).lower()
-    return f"{default:g}" if isinstance(default, float) else str(default)

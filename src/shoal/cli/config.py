@@ -1,4 +1,4 @@
-"""`shoal config`: recipes from the settings of other programs."""
+"""`shoal config`: recipes from the settings of other programs, and the schema of recipes for editors."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +47,23 @@ def _from_deepspeed(given: Given[FromDeepSpeedFlags]) -> int:
     return 0
 
 
+def _schema(given: Given[Flags]) -> int:
+    """Print the JSON schema of recipes, with which an editor completes and checks them.
+
+        shoal config schema > recipe.schema.json
+        #:schema ./recipe.schema.json
+
+    The second line is the first of a recipe, for editors with taplo (in VS Code: Even Better TOML). The schema has
+    every section and setting; whether settings can be combined, `shoal train RECIPE --dry-run` checks.
+    """
+    import json
+
+    from shoal.config.json_schema import recipe_schema
+
+    text.show(json.dumps(recipe_schema(), indent=2, ensure_ascii=False))
+    return 0
+
+
 def _write(path: Path, recipe: str) -> None:
     try:
         with path.open("x", encoding="utf-8") as file:
@@ -61,10 +78,11 @@ def _write(path: Path, recipe: str) -> None:
 
 COMMAND = CommandGroup(
     "config",
-    "Translate the configuration of another program into a recipe.",
+    "Translate the configuration of another program into a recipe; describe recipes to editors.",
     {
         "from-deepspeed": Command(
             "config from-deepspeed", _from_deepspeed, FromDeepSpeedFlags, words="DS_CONFIG.json"
-        )
+        ),
+        "schema": Command("config schema", _schema, Flags),
     },
 )

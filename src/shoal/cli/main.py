@@ -18,25 +18,32 @@ from shoal.launch.process.template import keeping_templates
 _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 """A full or read-only disk is not a bug, wherever it is noticed."""
 
-COMMANDS: dict[str, str] = {
-    "train": "shoal.cli.train.command",
-    "launch": "shoal.cli.launch",
-    "compare": "shoal.cli.compare",
-    "report": "shoal.cli.report",
-    "runs": "shoal.cli.runs",
-    "evaluate": "shoal.cli.evaluate",
-    "prune": "shoal.cli.prune",
-    "lab": "shoal.cli.lab.command",
-    "graph": "shoal.cli.graph",
-    "data": "shoal.cli.data",
-    "bench": "shoal.cli.bench",
-    "memory": "shoal.cli.memory",
-    "explain": "shoal.cli.explain",
-    "check": "shoal.cli.check",
-    "config": "shoal.cli.config",
-    "doctor": "shoal.cli.doctor.command",
+GROUPS: dict[str, dict[str, str]] = {
+    "Train": {
+        "train": "shoal.cli.train.command",
+        "evaluate": "shoal.cli.evaluate",
+        "prune": "shoal.cli.prune",
+        "launch": "shoal.cli.launch",
+        "data": "shoal.cli.data",
+    },
+    "Understand": {
+        "compare": "shoal.cli.compare",
+        "report": "shoal.cli.report",
+        "runs": "shoal.cli.runs",
+        "explain": "shoal.cli.explain",
+        "graph": "shoal.cli.graph",
+    },
+    "Measure and check": {
+        "memory": "shoal.cli.memory",
+        "bench": "shoal.cli.bench",
+        "check": "shoal.cli.check",
+        "doctor": "shoal.cli.doctor.command",
+    },
+    "Learn and teach": {"lab": "shoal.cli.lab.command"},
+    "Set up": {"config": "shoal.cli.config", "completion": "shoal.cli.completion"},
 }
-"""Every command, with the module that declares it as COMMAND."""
+"""Every command, with the module that declares it as COMMAND, by what a user wants."""
+COMMANDS = {name: module for group in GROUPS.values() for name, module in group.items()}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -78,13 +85,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(words: list[str]) -> int:
-    if not words or words[0] in ("-h", "--help", "help"):
-        _show_help()
-        return 0
-    if words[0] in ("-V", "--version"):
+    name, *rest = words or ["help"]
+    if name in ("-V", "--version"):
         text.show(f"shoal {__version__}")
         return 0
-    name, *rest = words
+    if name in ("-h", "--help", "help"):
+        if not rest:
+            _show_help()
+            return 0
+        name, rest = rest[0], ["--help", *rest[1:]]
     if name not in COMMANDS:
         raise ConfigError(
             unknown("command", name, [*COMMANDS, "--help", "--version"]), "`shoal --help` describes each."
@@ -97,9 +106,14 @@ def _command(name: str) -> Command[Any] | CommandGroup:
 
 
 def _show_help() -> None:
-    text.show(
-        f"{text.bold('shoal')} {__version__}: distributed deep learning, complete, readable, correct and fast\n\n"
-        "Usage: shoal COMMAND …\n\n"
-        + text.rows({name: _command(name).paragraphs[0] for name in COMMANDS})
-        + "\n\n`shoal COMMAND --help` lists the flags of a command.\n\nStart with:  shoal compare quickstart"
-    )
+    room = max(map(len, COMMANDS))
+    blocks = [
+        f"{text.bold('shoal')} {__version__}: distributed deep learning, complete, readable, correct and fast",
+        "Usage: shoal COMMAND …",
+    ]
+    for title, names in GROUPS.items():
+        summaries = {name: _command(name).paragraphs[0].partition(": ")[0] for name in names}
+        rows = {f"{name:{room}}": summary.removesuffix(".") for name, summary in summaries.items()}
+        blocks.append(f"{title}\n{text.rows(rows)}")
+    blocks += ["`shoal help COMMAND` describes one.", "Start with:  shoal compare quickstart"]
+    text.show("\n\n".join(blocks))

@@ -31,7 +31,7 @@ from shoal.config.kinds import (
 )
 from shoal.config.mesh import LAYOUT_AXES, check_product
 from shoal.config.schema import SHORT_FLAGS, RunConfig
-from shoal.config.sections.sync import STRATEGIES
+from shoal.config.sections.sync import STRATEGIES, unknown_strategy
 from shoal.config.sections.values import Custom
 from shoal.config.write import check_seal
 from shoal.errors import ConfigError, unknown
@@ -155,7 +155,7 @@ def setting(name: str) -> Flag:
     if path is None:
         raise ConfigError(
             f"unknown flag '{name}'{did_you_mean(name, known_flags())}",
-            "`shoal train --help` lists every setting.",
+            "`shoal train --help all` lists every setting.",
         )
     section, _, key = path.rpartition(".")
     sections = ("sync", *LAYOUT_AXES.values()) if section == "strategy" else (section,)
@@ -206,10 +206,7 @@ def expand_strategy(tree: Tree) -> Tree:
     if "name" in strategy:
         is_own = ":" in str(name)
         if not isinstance(name, str) or (name not in STRATEGIES and not is_own):
-            raise ConfigError(
-                unknown("strategy", str(name), STRATEGIES),
-                "For one of your own, write package.module:function.",
-            )
+            raise unknown_strategy(str(name))
         layout, named = ("whole", name) if is_own else STRATEGIES[name]
         if sync.get("name", named) != named:
             raise ConfigError(

@@ -48,7 +48,7 @@ class RunConfig(Checked):
     engine: Literal["torch", "tape", "static"] = "torch"
     """What computes gradients: torch's autograd, shoal's tape, or shoal's static graph, compiled at the first batch."""
     precision: Literal["float32", "tf32", "bf16"] = "float32"
-    """bf16: autocast to bfloat16, weights in float32. tf32: GPU matrix products in TF32, relative error 1e-3."""
+    """Number format of matrix products; bf16: autocast, weights in float32. tf32: on a GPU, relative error 1e-3."""
     threads: Count | None = None
     """CPU threads of each worker; none: torch's default."""
     mesh: str = ""
@@ -111,7 +111,7 @@ class RunConfig(Checked):
             if has_sizes and self.launch.workers == 1:
                 fill(launch=replace(self.launch, workers=math.prod(sizes.values())))
         if self.sync is None:
-            fill(sync=DdpConfig() if self.mesh else NoSyncConfig())
+            fill(sync=DdpConfig() if self.mesh or self.launch.workers > 1 else NoSyncConfig())
         if self.memory.parameters == "bf16" and self.precision == "float32":
             fill(precision="bf16")  # products of weights in bfloat16 are computed in it
         if self.train.reduction == "invariant":

@@ -130,10 +130,13 @@ def set_threads(place: GivenAddress | None, threads: int | None) -> None:
 def run(given: Given[TrainFlags]) -> int:
     """Train a model from a recipe and flags, or resume a run.
 
+        shoal train quickstart                                 a small network on digits, in seconds
+        shoal train quickstart --strategy ddp --workers 2      the same by two workers
+        shoal train --data mnist --optimizer sgd --lr 0.05     your own choices instead of a recipe
+        shoal train --resume runs/NAME                         go on with a run that was stopped
+
     RECIPE is a TOML file, or the name of one that comes with shoal, such as quickstart. Flags override the recipe. A
     flag that names another choice than the recipe (--optimizer sgd) replaces that whole section.
-
-    `shoal train --help optimizer` shows the settings of one section.
     """
     if given.flags.print_config or given.flags.dry_run:
         return _only_show(given)
@@ -228,18 +231,18 @@ def _train(given: Given[TrainFlags]) -> "tuple[RunConfig, Result]":
     return config, result
 
 
-def _settings() -> list[str]:
-    from shoal.cli.train.help import settings_page
-
-    return settings_page()
-
-
-def _settings_of(section: str) -> list[str]:
-    from shoal.cli.train.help import settings_of
-
-    return settings_of(section)
-
-
-COMMAND = Command(
-    "train", run, TrainFlags, words="[RECIPE]", settings=("*",), details=_settings, topic=_settings_of
+USED_MOST = (
+    *(
+        "--data",
+        "--model",
+        "--optimizer",
+        "--lr",
+        "--batch-size",
+        "--epochs",
+        "--strategy",
+        "--workers",
+        "--device",
+    ),
+    *("--precision", "--seed", "--validation", "--name", "--resume", "--dry-run"),
 )
+COMMAND = Command("train", run, TrainFlags, words="[RECIPE]", settings=("*",), used_most=USED_MOST)

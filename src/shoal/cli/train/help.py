@@ -1,20 +1,18 @@
-"""The settings of a run for `--help`: every section, choice and setting of the schema, and the refused combinations."""
+"""The settings of a run for `--help all`: every section, choice and setting, and the refused combinations."""
 
 import inspect
 from collections.abc import Iterator
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from shoal.cli.command import default_of
 from shoal.cli.text import bold, dim, wrapped
+from shoal.cli.usage import default_of
 from shoal.config.combinations import NEEDS, refused_with
 from shoal.config.features import FEATURES
 from shoal.config.flags import Flag, flags_of
 from shoal.config.kinds import choices, describe, kinds_of, literals, without_none
 from shoal.config.schema import SHORT_FLAGS, RunConfig
-from shoal.config.sections.sync import STRATEGIES
 from shoal.config.sections.values import Custom
-from shoal.errors import ConfigError, unknown
 
 
 class Section(NamedTuple):
@@ -72,40 +70,20 @@ def _flags(made: Any, prefix: str) -> Iterator[Flag]:
             yield Flag(f"--{path}", flag.kind, getattr(made, flag.field), short, flag.owner, flag.field)
 
 
-_LAYOUTS = dict.fromkeys(layout for layout, _ in STRATEGIES.values())
-_PAIRS = "; ".join(
-    f"layout {each}: "
-    + ", ".join(
-        name if name.endswith(sync) else f"{name} (sync {sync})"
-        for name, (layout, sync) in STRATEGIES.items()
-        if layout == each
-    )
-    for each in _LAYOUTS
-)
 _STRATEGY = (
-    "--strategy NAME abbreviates a pair of a layout and a sync, and --strategy.KEY sets an option of that sync. With "
-    f"--mesh and no --sync, the sync is ddp. {_PAIRS[0].upper()}{_PAIRS[1:]}."
+    "--strategy NAME abbreviates a pair of a layout and a sync (--help mesh), and --strategy.KEY sets an option of "
+    "that sync. With several workers or --mesh, and no --sync, the sync is ddp."
 )
 
 
 def settings_page() -> list[str]:
     """Every section, its choices and their settings; a block each."""
     by_path = groupby(sections(), lambda section: section.path)
-    return ["\n".join(_section(path, list(choices))) for path, choices in by_path]
+    return ["\n".join(section_lines(path, list(choices))) for path, choices in by_path]
 
 
-def settings_of(name: str) -> list[str]:
-    """One section; `strategy` has those that divide the work."""
-    names = ("sync", "pipeline", "tensor") if name == "strategy" else (name,)
-    known = dict.fromkeys(section.path for section in sections() if section.path)
-    if name != "strategy" and name not in known:
-        raise ConfigError(
-            unknown("section", name, [*known, "strategy"]), "`shoal train --help` lists everything."
-        )
-    return ["\n".join(_section(each, [one for one in sections() if one.path == each])) for each in names]
-
-
-def _section(path: str, choices: list[Section]) -> list[str]:
+def section_lines(path: str, choices: list[Section]) -> list[str]:
+    """A section with all its choices, their settings, and what these refuse."""
     lines: list[str] = []
     if choices[0].name:
         own = ", or package.module:function" if takes_custom(path) else ""
@@ -120,17 +98,18 @@ def _section(path: str, choices: list[Section]) -> list[str]:
             default = " (default)" if choice.is_default else ""
             about = wrapped(f"{choice.name}{default}: {choice.sentence}", 2, 4)
             lines.append(about.replace(choice.name, bold(choice.name), 1))
-        lines += [line for flag in choice.flags for line in _setting(flag)]
+        lines += [line for flag in choice.flags for line in setting_lines(flag)]
     if path:
         lines += [dim(wrapped(text, 2, 4)) for text in remarks(path, f"{path}.name")]
     return lines
 
 
-def _setting(flag: Flag) -> list[str]:
+def setting_lines(flag: Flag, name: str = "") -> list[str]:
+    """A setting, also under another name: its flags, kind and default; its sentence; what it refuses."""
     default = default_of(flag) or ("none" if flag.default is None else "")
     kind = describe(flag.kind if flag.default is None else without_none(flag.kind))
     kind = kind.removeprefix("an ").removeprefix("a ")
-    names = ", ".join((*flag.aliases, flag.name))
+    names = ", ".join((*flag.aliases, name or flag.name))
     about = f"{kind} (default {default})" if default else kind
     return [
         wrapped(f"{names}  {about}", 4, 12).replace(about, dim(about)),

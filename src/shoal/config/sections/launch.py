@@ -14,7 +14,7 @@ class LaunchConfig(Checked):
     """The number of workers, how they run, and how they communicate."""
 
     workers: Count = 1
-    """Workers to start on this machine; ignored if you start them by hand or with torchrun."""
+    """Workers to start on this machine, by default as ddp; ignored if you start them by hand or with torchrun."""
     launcher: Literal["processes", "threads"] = "processes"
     """Run workers as processes, or as threads of one process (a breakpoint then works in every rank)."""
     group: Literal["auto", "shm", "gloo", "nccl"] = "auto"

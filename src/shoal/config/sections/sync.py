@@ -2,6 +2,7 @@
 
 from shoal.config.feature import Row
 from shoal.config.sections.values import Custom
+from shoal.errors import ConfigError, unknown
 from shoal.strategies.ddp.settings import DdpConfig
 from shoal.strategies.local.settings import LocalConfig
 from shoal.strategies.onecopy.settings import OneCopyConfig
@@ -41,3 +42,29 @@ STRATEGIES: dict[str, tuple[str, str]] = {
     **{f"{layout}+{sync}": (layout, sync) for layout in DIVIDED_LAYOUTS for sync in ("onecopy", "zero")},
 }
 """The strategies that exist, each a pair (layout, sync). `--strategy NAME` abbreviates the pair."""
+
+OTHER_NAMES: dict[str, str] = {
+    "dataparallel": "--strategy dp",
+    "deepspeed": "--strategy zero",
+    "diloco": "--strategy local --strategy.outer_lr 0.7 --strategy.outer_momentum 0.9",
+    "distributeddataparallel": "--strategy ddp",
+    "fsdp": "--strategy zero --strategy.stage 3",
+    "gpipe": "--strategy pipeline --pipeline.schedule gpipe",
+    "hogwild": "--strategy server --strategy.mode hogwild",
+    "horovod": "--strategy ddp",
+    "megatron": "--strategy tensor",
+}
+"""Names from papers and other programs, each with the flags of its counterpart here."""
+
+
+def unknown_strategy(name: str) -> ConfigError:
+    """The error for an unknown name: its counterpart here, or the nearest known name."""
+    counterpart = OTHER_NAMES.get(name.lower())
+    if counterpart is None:
+        return ConfigError(
+            unknown("strategy", name, STRATEGIES), "For one of your own, write package.module:function."
+        )
+    more = "; docs/deepspeed.md translates its settings" if name.lower() == "deepspeed" else ""
+    return ConfigError(
+        f"unknown strategy '{name}': its counterpart is {counterpart.split()[1]}", f"Use {counterpart}{more}."
+    )
