@@ -108,23 +108,28 @@ def take_gpu(number: int | None) -> None:
         )
 
 
-def set_threads(place: GivenAddress | None, threads: int | None) -> None:
-    """Set OMP_NUM_THREADS: some libraries read it once, when they are loaded. Has no effect once torch is loaded.
+def set_threads(place: GivenAddress | None, config: "RunConfig") -> bool:
+    """Set OMP_NUM_THREADS, which some libraries read once, when they are loaded; False once torch is loaded.
 
     If the user asks for no number and all workers are on this machine, each gets its part of the cores: two workers
     with a thread per core each are many times slower.
     """
     if "torch" in sys.modules:
-        return
-    if threads:
-        os.environ["OMP_NUM_THREADS"] = str(threads)
-    elif place is not None:
-        # Here, because they import the checks of all settings, which `shoal --help` does not need.
-        from shoal.config.checks import is_loopback
-        from shoal.launch.cores import threads_per_worker
+        return False
+    # Here, because they import the checks of all settings, which `shoal --help` does not need.
+    from shoal.config.checks import is_loopback
+    from shoal.launch.cores import threads_per_worker
 
-        if is_loopback(place.host):
-            os.environ.setdefault("OMP_NUM_THREADS", str(threads_per_worker(place.size)))
+    workers_here = 1
+    if place is not None:
+        workers_here = place.size if is_loopback(place.host) else 1
+    elif config.launch.launcher == "processes" and "RANK" not in os.environ:  # torchrun sets both variables
+        workers_here = config.launch.workers + config.num_servers
+    if config.threads:
+        os.environ["OMP_NUM_THREADS"] = str(config.threads)
+    elif workers_here > 1:
+        os.environ.setdefault("OMP_NUM_THREADS", str(threads_per_worker(workers_here)))
+    return True
 
 
 def run(given: Given[TrainFlags]) -> int:
@@ -186,7 +191,7 @@ def _only_show(given: Given[TrainFlags]) -> int:
 def _train(given: Given[TrainFlags]) -> "tuple[RunConfig, Result]":
     flags, folder, config = given.flags, given.flags.resume, _config(given)
     place = place_of(flags)
-    set_threads(place, config.threads)
+    is_fresh = set_threads(place, config) and flags.gpu is None  # choosing a GPU may use it
     take_gpu(flags.gpu)
     if config.memory.budget is not None and folder is None:
         from shoal.memory.budget import budgeted
@@ -209,7 +214,13 @@ def _train(given: Given[TrainFlags]) -> "tuple[RunConfig, Result]":
         observer = WithCallbacks(loggers_of(config), display) if has_loggers else display
         try:
             result = launch_run(
-                config, observer, resumed, address, flags.join_timeout, observer_of_others=display
+                config,
+                observer,
+                resumed,
+                address,
+                flags.join_timeout,
+                copies="fresh" if is_fresh else "never",
+                observer_of_others=display,
             )
             if isinstance(observer, WithCallbacks):
                 observer.ended(result)

@@ -197,6 +197,8 @@ def main() -> int:
         return 1
     for module in PRELOADED:
         import_module(module)
+    if threading.active_count() > 1 or ("torch" in sys.modules and sys.modules["torch"].cuda.is_initialized()):
+        return 1  # a library has started a thread or used a GPU, and copies would have neither
     from multiprocessing.connection import wait  # a launcher need not load it
 
     # Otherwise the first garbage collection in a copy would write to every page, and so copy it. Garbage that exists
@@ -238,7 +240,7 @@ def main() -> int:
 
 def _work(template: int, here: int, streams: Sequence[int], keeps: Sequence[int]) -> int:
     """Turn this copy into a worker with everything that a new interpreter would have, and do its task."""
-    from shoal.launch.process.worker_main import work
+    from shoal.launch.process.worker_main import draw_anew, work
 
     os.setsid()
     die_with_parent(template)
@@ -256,8 +258,5 @@ def _work(template: int, here: int, streams: Sequence[int], keeps: Sequence[int]
     for name in os.environ.keys() - task["environment"].keys():
         del os.environ[name]
     os.environ.update(task["environment"])
-    # As in new interpreters, random numbers that nobody seeds differ between workers.
-    sys.modules["torch"].default_generator.seed()
-    if "numpy.random" in sys.modules:
-        sys.modules["numpy.random"].seed()
+    draw_anew()
     return work(task, *keeps)
