@@ -21,6 +21,7 @@ from shoal.config.flags import Flags
 from shoal.config.kinds import Matching, check
 from shoal.config.sections.values import Count, Number, Port, Seconds
 from shoal.errors import ConfigError
+from shoal.launch.process.template import loading
 
 if TYPE_CHECKING:
     from shoal.config.schema import RunConfig
@@ -191,21 +192,25 @@ def _only_show(given: Given[TrainFlags]) -> int:
 def _train(given: Given[TrainFlags]) -> "tuple[RunConfig, Result]":
     flags, folder, config = given.flags, given.flags.resume, _config(given)
     place = place_of(flags)
-    is_fresh = set_threads(place, config) and flags.gpu is None  # choosing a GPU may use it
-    take_gpu(flags.gpu)
+    if (
+        not flags.quiet and place is None and "RANK" not in os.environ
+    ):  # else one of many workers that others start
+        text.show(_beginning(config))
+    is_fresh = set_threads(place, config)
+    with loading() if is_fresh else nullcontext():
+        take_gpu(flags.gpu)
+
+        from shoal.api.callbacks import WithCallbacks, loggers_of
+        from shoal.api.display import display_for
+        from shoal.comm.join import WorkerAddress, place_from_environment
+        from shoal.config.schema import named_code
+        from shoal.events.folder import RunFolder, resume_command
+        from shoal.launch.run import launch_run
     if config.memory.budget is not None and folder is None:
         from shoal.memory.budget import budgeted
 
         config, why = budgeted(config, is_one_worker=place is not None)
         text.warn(why)
-
-    from shoal.api.callbacks import WithCallbacks, loggers_of
-    from shoal.api.display import display_for
-    from shoal.comm.join import WorkerAddress, place_from_environment
-    from shoal.config.schema import named_code
-    from shoal.events.folder import RunFolder, resume_command
-    from shoal.launch.run import launch_run
-
     resumed = RunFolder(folder) if folder else None
     address = WorkerAddress(*place) if place else place_from_environment(os.environ)
     is_first = address is None or address.rank == 0
@@ -219,7 +224,7 @@ def _train(given: Given[TrainFlags]) -> "tuple[RunConfig, Result]":
                 resumed,
                 address,
                 flags.join_timeout,
-                copies="fresh" if is_fresh else "never",
+                copies="fresh" if is_fresh and flags.gpu is None else "never",  # choosing a GPU may use it
                 observer_of_others=display,
             )
             if isinstance(observer, WithCallbacks):
@@ -233,6 +238,15 @@ def _train(given: Given[TrainFlags]) -> "tuple[RunConfig, Result]":
         if result.rank == 0:
             display.finished(result)
     return config, result
+
+
+def _beginning(config: "RunConfig") -> str:
+    """The first line: what takes the next seconds."""
+    workers, servers = config.launch.workers, config.num_servers
+    if workers + servers == 1:
+        return "loading torch"
+    also = f" and {servers} server{'s' * (servers > 1)}" if servers else ""
+    return f"starting {workers} worker{'s' * (workers > 1)}{also}"
 
 
 def _settings() -> list[str]:

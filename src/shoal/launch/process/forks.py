@@ -9,7 +9,6 @@ threads as new interpreters.
 """
 
 import contextlib
-import gc
 import os
 import signal
 import sys
@@ -102,7 +101,6 @@ class ForkPlace:
 
 
 def _become_worker(parent: int, secret: int, variables: dict[str, str], fresh: bool) -> None:
-    gc.freeze()  # otherwise the first garbage collection would write to every page, and so copy it
     os.setsid()
     die_with_parent(parent)
     for number in (*stop_signals(), signal.SIGTSTP):
