@@ -1,6 +1,7 @@
 """Launch a run, however this process itself was started: alone, as a launcher, by hand as one rank, or by torchrun."""
 
 import os
+import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -47,7 +48,7 @@ def launch_run(
     these make the runs `then` as well. With a memory budget one worker is launched, too.
 
     Worker processes are copies of this one with `copies="always"`. With "fresh", which says that this process has
-    computed nothing and loaded no code of the user's, they are copies if nothing runs beside this thread.
+    computed nothing, they are copies if nothing runs beside this thread and it has not loaded the user's code.
     `observer` sees rank 0, `observer_of_others` another rank that this process is.
     """
     place = place or place_from_environment(os.environ)
@@ -81,8 +82,9 @@ def _needs_new_process(config: RunConfig) -> bool:
 
 
 def _may_be_copied(config: RunConfig) -> bool:
-    """Whether copies of this process equal new ones: the user's code loads in workers, and a budget counts the heap."""
-    return forks.is_alone() and not named_code(config) and config.memory.budget is None
+    """Whether copies of this process equal new ones: they load the user's code themselves; a budget counts the heap."""
+    has_loaded_code = any(code.name.partition(":")[0] in sys.modules for _, code in named_code(config))
+    return forks.is_alone() and not has_loaded_code and config.memory.budget is None
 
 
 def check_run(config: RunConfig, place: WorkerAddress | None = None) -> int:
