@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
+DEV := $(VENV)/.installed-dev
 
 .PHONY: demo test test-long test-explore test-third-party test-faults lint format clean install
 SEED ?= $(shell date +%s)
@@ -12,13 +13,13 @@ PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 2 --dist w
 demo: $(READY)  ## the same training by every strategy: one table, a verdict, a report
 	$(BIN)/shoal compare quickstart
 
-test: $(READY)  ## every test and doctest but the long ones; the same examples in every run
+test: $(DEV)  ## every test and doctest but the long ones; the same examples in every run
 	$(PYTEST) -m "not long"
 
-test-long: $(READY)  ## the tests that take long: more launchers, faults and strangers among real processes
+test-long: $(DEV)  ## the tests that take long: more launchers, faults and strangers among real processes
 	$(PYTEST) -m long
 
-test-explore: $(READY)  ## the property tests with new random examples; SEED=n repeats a run
+test-explore: $(DEV)  ## the property tests with new random examples; SEED=n repeats a run
 	@echo "Random examples of seed $(SEED); repeat this run with: make test-explore SEED=$(SEED)"
 	$(PYTEST) -m hypothesis \
 	  --hypothesis-profile=explore --hypothesis-seed=$(SEED) \
@@ -36,27 +37,34 @@ $(THIRD_PARTY)/.installed: examples/third_party/requirements.txt pyproject.toml 
 	@touch $@
 
 test-faults: FAULT_SEED = $(if $(filter command line,$(origin SEED)),$(SEED),0)
-test-faults: $(READY)  ## drawn faults and malformed inputs, about 15 minutes; SEED=n draws others, JOBS=n runs n at a time
+test-faults: $(DEV)  ## drawn faults and malformed inputs, about 15 minutes; SEED=n draws others, JOBS=n runs n at a time
 	OMP_NUM_THREADS=1 $(BIN)/python tests/faults/suite.py --seed $(FAULT_SEED) $(if $(JOBS),--jobs $(JOBS))
 
-lint: $(READY)  ## formatting, style, types, layers
+lint: $(DEV)  ## formatting, style, types, layers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/basedpyright --warnings
 	$(BIN)/lint-imports
 
-format: $(READY)  ## rewrite the code in the house format
+format: $(DEV)  ## rewrite the code in the house format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-install: $(READY)  ## create .venv and install, nothing else
+install: $(DEV)  ## create .venv with everything, nothing else
 
+# Bytecode is compiled here, because the first command would otherwise wait for it.
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "shoal needs Python 3.11 or newer, and $(PYTHON) is $$($(PYTHON) -V): set PYTHON=/path/to/python3.11"; exit 2; }
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
+	@$(BIN)/python -m compileall -q src
+	@touch $@
+
+# What the demo needs, and then the tests, linters and notebooks.
+$(DEV): $(READY)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
-	@touch $(READY)
+	@touch $@
 
 clean:  ## forget the environment and the caches; runs/ stays
 	rm -rf $(VENV) $(THIRD_PARTY) .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -10,8 +10,7 @@ if __name__ == "__main__":
     try:
         from shoal.cli.entry import main
 
-        code = main()
+        main()
     except KeyboardInterrupt:  # before `main` has a handler for Ctrl-C
         os.write(2, b"interrupted\n")
         os._exit(130)
-    raise SystemExit(code)

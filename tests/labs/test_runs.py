@@ -1,5 +1,6 @@
 """Which runs a report took over from an earlier one, and what its page says about them."""
 
+import re
 import signal
 from dataclasses import replace
 
@@ -46,6 +47,15 @@ def test_runs_with_the_same_settings_are_taken_over_and_others_trained(earlier, 
     assert (runs.taken_over, runs.trained) == (["one"], ["two", "three"])
     assert runs.weight_difference("one", "three") == 0
     assert runs.weight_difference("one", "two") > 0
+
+
+def test_the_time_left_is_shown_once_a_run_was_trained(earlier, tmp_path, monkeypatch):
+    runs, labels = runs_in(tmp_path, earlier), []
+    monkeypatch.setattr(runs.watch, "running", lambda label: labels.append(label) or Silent())
+    runs.train_all({"one": CONFIG, "other": CONFIG, "more": CONFIG})
+    first, second = labels
+    assert first == "2/3 other", "the run that was taken over says nothing about the others"
+    assert re.fullmatch(r"3/3 more \(\d+ s so far, about \d+ s left\)", second)
 
 
 def test_the_page_names_the_runs_taken_over_their_folder_and_the_real_command(earlier, tmp_path):

@@ -37,9 +37,19 @@ def command(*words):
     return [sys.executable, "-m", "shoal", *words]
 
 
+_COMMANDS = {}
+"""The command lines of launchers that were seen alive: copies of them have the same."""
+
+
 def workers_of(launcher_pid):
     """The processes that a launcher has started and that are still there, forked children included."""
-    return [pid for pid in _living(f"\0{launcher_pid}\0") if rank_of(pid) is not None]
+    found = _living(f"\0{launcher_pid}\0".encode())
+    command = _read(f"/proc/{launcher_pid}/cmdline")
+    if command and launcher_pid != os.getpid():
+        _COMMANDS[launcher_pid] = command
+    if launcher_pid in _COMMANDS:
+        found += _living(_COMMANDS[launcher_pid])
+    return sorted(pid for pid in set(found) if rank_of(pid) is not None)
 
 
 def rank_of(pid):
@@ -58,7 +68,7 @@ def launcher():
 
 def orphan_killers_of(launcher_pid):
     """The orphan killer that a launcher has started, if it is still there."""
-    return _living(f"orphans.py\0{launcher_pid}\0")
+    return _living(f"orphans.py\0{launcher_pid}\0".encode())
 
 
 def wait_until(condition, timeout_s=100.0):
@@ -78,7 +88,7 @@ def _living(words):
     return [
         pid
         for pid in pids
-        if words.encode() in _read(f"/proc/{pid}/cmdline") + b"\0" and state_of(pid) not in ("", "Z")
+        if words in _read(f"/proc/{pid}/cmdline") + b"\0" and state_of(pid) not in ("", "Z")
     ]
 
 

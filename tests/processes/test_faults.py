@@ -235,6 +235,7 @@ def launched(folder, *words, **options):
         text=True,
     )
     wait_until((folder / "proof").exists)
+    workers_of(process.pid)  # knows them from now on, also when the launcher is gone
     return process
 
 

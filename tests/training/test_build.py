@@ -1,5 +1,8 @@
 """What cannot be trained is refused in one sentence, by all workers, before anything is written."""
 
+import subprocess
+import sys
+
 import pytest
 
 from shoal.cli.main import main
@@ -137,3 +140,26 @@ def test_a_rule_of_a_codec_matches_some_parameter(tmp_path, capsys, exchange, re
     assert code == (2 if refused else 0)
     assert refused in capsys.readouterr().err
     assert (tmp_path / "runs/rules").exists() is not bool(refused)
+
+
+FOLDERS = ("ddp", "local", "onecopy", "pipeline", "rpc", "server", "tensor", "zero")
+
+
+@pytest.mark.parametrize(("strategy", "folders"), [("ddp", {"ddp"}), ("zero", {"zero"})])
+def test_a_run_imports_its_own_strategy_alone(tmp_path, strategy, folders):
+    command = "import sys; from shoal.cli.main import main; main(sys.argv[1:]); print(*sys.modules)"
+    words = f"train {FLAGS} --model linear --strategy {strategy} --workers 2 --launcher threads --quiet"
+    done = subprocess.run(
+        [sys.executable, "-c", command, *words.split()],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    modules = [
+        name.split(".") for name in done.stdout.splitlines()[-1].split() if "shoal.strategies." in name
+    ]
+    algorithms = {
+        folder for _, _, folder, *rest in modules if rest and rest[0] != "settings" and folder in FOLDERS
+    }
+    assert algorithms == folders

@@ -75,6 +75,10 @@ class WithCallbacks:
         self._observer.saved(progress)
         self._call("checkpoint", progress.step)
 
+    def evaluating(self, samples: int) -> None:
+        """Pass it on."""
+        self._observer.evaluating(samples)
+
     def ended(self, result: Result) -> None:
         """Call `end`."""
         self._call("end", result)

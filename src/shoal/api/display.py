@@ -55,6 +55,9 @@ class Quiet:
     def saved(self, progress: Progress) -> None:
         """Nothing."""
 
+    def evaluating(self, samples: int) -> None:
+        """Nothing."""
+
     def finished(self, result: Result) -> None:
         """The summary, each number with its unit."""
         if result.status != "completed":
@@ -109,6 +112,10 @@ class Plain(Quiet):
         """The line of an epoch."""
         self._last_line = time.monotonic()
         self.say(epoch_line(progress, self._epochs, metrics))
+
+    def evaluating(self, samples: int) -> None:
+        """What takes the next moments."""
+        self.say(f"  evaluating on {samples:,} test sample{'s' * (samples != 1)}")
 
 
 class Live(Plain):

@@ -71,7 +71,7 @@ def observed(
     callbacks = (*loggers_of(config), *callbacks)
     with display_for(to_stderr=not in_notebook(), quiet=not progress) as display:
         observer = WithCallbacks(callbacks, display) if callbacks else display
-        result = launch_run(config, observer, resumed, forks=forks)
+        result = launch_run(config, observer, resumed, copies="always" if forks else "never")
         if progress:
             display.finished(result)
     if isinstance(observer, WithCallbacks):

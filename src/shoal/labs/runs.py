@@ -1,6 +1,7 @@
 """The runs of a lab: each is trained, or taken over from an earlier report."""
 
 import json
+import time
 import warnings
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
@@ -88,12 +89,20 @@ class Runs:
         return replace(result, run=str(self.path(name)))
 
     def train_all(self, configs: Mapping[str, RunConfig]) -> None:
-        """Train runs by name, one after the other. An error that a run's own fault explains does not end the lab."""
+        """Train runs by name, one after the other. An error that a run's own fault explains does not end the lab.
+
+        After the first one the watch shows the time so far, and the time left if the other runs take as long.
+        """
+        began, trained_before = time.monotonic(), len(self.trained)
         for number, (name, config) in enumerate(configs.items(), start=1):
-            label = self.words("progress.run", number=number, total=len(configs), name=name)
+            label = shown = self.words("progress.run", number=number, total=len(configs), name=name)
+            if trained := len(self.trained) - trained_before:
+                elapsed = time.monotonic() - began
+                left = elapsed / trained * (len(configs) - number + 1)
+                shown = self.words("progress.left", label=label, elapsed=elapsed, left=left)
             try:
                 with _fault_is_expected(config):
-                    result = self.train(name, config, label)
+                    result = self.train(name, config, shown)
             except (DivergedError, WorkerError) as error:
                 if not config.launch.fault:
                     raise

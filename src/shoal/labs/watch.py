@@ -112,6 +112,9 @@ class _Steps:
     def saved(self, progress: Progress) -> None:
         """Nothing."""
 
+    def evaluating(self, samples: int) -> None:
+        """Nothing."""
+
 
 @contextmanager
 def watch_for(stream: TextIO, quiet: bool) -> Generator[Watch]:

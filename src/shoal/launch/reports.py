@@ -95,10 +95,18 @@ class ReportingObserver:
         """A checkpoint."""
         self._reporter.send(kind="saved", progress=asdict(progress))
 
+    def evaluating(self, samples: int) -> None:
+        """The beginning of the evaluation on the test set."""
+        self._reporter.send(kind="evaluating", samples=samples)
+
 
 def replay(report: Report, config: RunConfig, observer: Observer) -> None:
     """Call an observer of the launcher as the worker called its `ReportingObserver`."""
-    kind, progress = report["kind"], Progress(**report["progress"])
+    kind = report["kind"]
+    if kind == "evaluating":
+        observer.evaluating(report["samples"])
+        return
+    progress = Progress(**report["progress"])
     if kind == "started":
         folder = RunFolder(Path(report["folder"]))
         observer.started(config, folder, progress, report["total_steps"], report["device"])

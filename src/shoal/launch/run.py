@@ -1,19 +1,23 @@
 """Launch a run, however this process itself was started: alone, as a launcher, by hand as one rank, or by torchrun."""
 
 import os
+import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
+from typing import Literal
 
 from shoal.comm.join import WorkerAddress, place_from_environment
 from shoal.comm.liveness.limits import TRAIN_LIMIT_S
 from shoal.config.checks import LOOPBACK, check_resources, check_world
 from shoal.config.custom import no_exit
 from shoal.config.mesh import check_divided, parse_mesh
-from shoal.config.schema import RunConfig
+from shoal.config.schema import RunConfig, named_code
 from shoal.events.folder import RunFolder
 from shoal.launch import training
 from shoal.launch.one_worker import joined_group
+from shoal.launch.process import forks
 from shoal.strategies.exchange.build import check_exchange
 from shoal.strategies.server.settings import ServerConfig
 from shoal.training import worker
@@ -34,15 +38,17 @@ def launch_run(
     place: WorkerAddress | None = None,
     join_timeout_s: float = TRAIN_LIMIT_S,
     then: Sequence[RunConfig] = (),
-    forks: bool = False,
+    copies: Literal["never", "fresh", "always"] = "never",
     observer_of_others: Observer | None = None,
 ) -> Result:
     """Train what the config describes.
 
     With a place in the world, given by hand or by torchrun's environment, this process is that one worker and waits
     `join_timeout_s` for the others. Without one it trains alone, or launches the workers that the config asks for:
-    these make the runs `then` as well. With a memory budget one worker is launched, too. With `forks`, worker processes
-    are copies of this one.
+    these make the runs `then` as well. With a memory budget one worker is launched, too.
+
+    Worker processes are copies of this one with `copies="always"`. With "fresh", which says that this process has
+    computed nothing, they are copies if nothing runs beside this thread and it has not loaded the user's code.
     `observer` sees rank 0, `observer_of_others` another rank that this process is.
     """
     place = place or place_from_environment(os.environ)
@@ -57,8 +63,11 @@ def launch_run(
                 shown = observer if place.rank == 0 else observer_of_others or Silent()
                 return worker.run(config, shown, group, resumed)
     if config.launch.workers + config.num_servers > 1 or _needs_new_process(config):
-        forked = forks and config.launch.launcher == "processes"
-        launch = training.by_forks if forked else LAUNCHERS[config.launch.launcher]
+        launch = LAUNCHERS[config.launch.launcher]
+        if config.launch.launcher == "processes" and copies == "always":
+            launch = training.by_forks
+        elif config.launch.launcher == "processes" and copies == "fresh" and _may_be_copied(config):
+            launch = partial(training.by_forks, fresh=True)
         return launch(config, observer, resumed, then)
     with no_exit("a function of your own"):
         return worker.run(config, observer, resumed=resumed)
@@ -70,6 +79,12 @@ def _needs_new_process(config: RunConfig) -> bool:
     In this one, gaps that earlier runs have left in the heap would be used and counted.
     """
     return config.memory.budget is not None and config.launch.launcher == "processes"
+
+
+def _may_be_copied(config: RunConfig) -> bool:
+    """Whether copies of this process equal new ones: they load the user's code themselves; a budget counts the heap."""
+    has_loaded_code = any(code.name.partition(":")[0] in sys.modules for _, code in named_code(config))
+    return forks.is_alone() and not has_loaded_code and config.memory.budget is None
 
 
 def check_run(config: RunConfig, place: WorkerAddress | None = None) -> int:

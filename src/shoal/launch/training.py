@@ -101,12 +101,13 @@ def by_forks(
     observer: Observer,
     resumed: RunFolder | None = None,
     then: Sequence[RunConfig] = (),
+    fresh: bool = False,
 ) -> Result:
     """Train with one copy of this process per worker, so that they have the objects that its settings name.
 
-    Each computes with one thread (`forks`).
+    Each computes with one thread unless this process is `fresh` (`forks`).
     """
-    config = replace(config, threads=1)
+    config = config if fresh else replace(config, threads=1)
     settings = _settings(config, observer, resumed, then)
     workers = config.launch.workers + config.num_servers
 
@@ -114,7 +115,7 @@ def by_forks(
         TASKS["train"](reporter, settings)
 
     return _supervised(
-        config, observer, resumed, lambda listener, policy: forks.run(work, workers, listener, policy)
+        config, observer, resumed, lambda listener, policy: forks.run(work, workers, listener, policy, fresh)
     )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -27,25 +28,17 @@ from shoal.events.folder import RunFolder
 from shoal.events.spans import Clock, SpanRecorder
 from shoal.models.metrics import Measure, measures_for
 from shoal.prune.masks import WeightMasks
-from shoal.strategies.ddp.ddp import Ddp
-from shoal.strategies.dp import Dp
 from shoal.strategies.exchange.build import build_exchange
 from shoal.strategies.exchange.exchange import Exchange
 from shoal.strategies.exchange.kept import KeptOnly
 from shoal.strategies.guard import Guard, Remedies, exact_total
 from shoal.strategies.layout.layout import Layout
 from shoal.strategies.leaf_sums import total_of_rows
-from shoal.strategies.local.local import LocalSync
-from shoal.strategies.naive import Naive
-from shoal.strategies.onecopy.onecopy import OneCopySync
 from shoal.strategies.pieces.freed_memory import return_large_memory_at_once
-from shoal.strategies.replicas.sync import Sync, SyncParts
+from shoal.strategies.replicas.sync import SyncParts
 from shoal.strategies.replicas.user_sync import build_user_sync
-from shoal.strategies.rpc.rpc import Rpc
-from shoal.strategies.server.server import server_sync
 from shoal.strategies.strategy import Strategy, TrainingClock
 from shoal.strategies.update import Update
-from shoal.strategies.zero.zero import Zero
 from shoal.training.evaluation import BestEpoch
 from shoal.training.memory.prepare import storage_of, store_parameters
 from shoal.training.progress import total_steps
@@ -57,18 +50,18 @@ from shoal.training.setup.device import clock_of, take_device
 from shoal.training.setup.schedule import learning_rates
 from shoal.training.weights import check_savable
 
-SYNCS: dict[str, Callable[[SyncParts, Any], Strategy]] = {
-    "none": lambda parts, config: Sync(parts),
-    "naive": Naive,
-    "ddp": Ddp,
-    "dp": Dp,
-    "rpc": Rpc,
-    "onecopy": OneCopySync,
-    "zero": Zero,
-    "local": LocalSync,
-    "server": server_sync,
+SYNCS: dict[str, str] = {
+    "none": "shoal.strategies.replicas.sync:no_sync",
+    "naive": "shoal.strategies.naive:Naive",
+    "ddp": "shoal.strategies.ddp.ddp:Ddp",
+    "dp": "shoal.strategies.dp:Dp",
+    "rpc": "shoal.strategies.rpc.rpc:Rpc",
+    "onecopy": "shoal.strategies.onecopy.onecopy:OneCopySync",
+    "zero": "shoal.strategies.zero.zero:Zero",
+    "local": "shoal.strategies.local.local:LocalSync",
+    "server": "shoal.strategies.server.server:server_sync",
 }
-"""Each sync is built from `SyncParts` and its own settings."""
+"""What builds each sync from `SyncParts` and its own settings. A run imports its own alone."""
 
 
 def build(
@@ -152,7 +145,9 @@ def _build_sync(config: RunConfig, parts: SyncParts) -> Strategy:
     assert config.sync is not None  # `RunConfig` has filled it in
     if isinstance(config.sync, Custom):
         return build_user_sync(parts, config.sync)
-    return SYNCS[config.sync.name](parts, config.sync)
+    module, _, name = SYNCS[config.sync.name].partition(":")
+    build_sync: Callable[[SyncParts, Any], Strategy] = getattr(import_module(module), name)
+    return build_sync(parts, config.sync)
 
 
 def _sync_parts(

@@ -30,6 +30,9 @@ class Observer(Protocol):
     def saved(self, progress: Progress) -> None:
         """Called after every checkpoint."""
 
+    def evaluating(self, samples: int) -> None:
+        """Called after the last step, before the model is measured on the test set."""
+
 
 class Silent(Observer):
     """An observer that does nothing."""

@@ -210,6 +210,7 @@ def _finish(run: Run, progress: Progress) -> Result:
     # A worker that serves answers the others until all have met below.
     evaluates = done and not strategy.serves
     if evaluates and config.train.test:  # the only time that the test set is read
+        run.observer.evaluating(len(data.test))
         test = evaluate(strategy.evaluate, data, data.test, strategy.copies, run.measures)
     if evaluates and validation is None and data.validation is not None:
         # The run was stopped after its last step, before the validation.

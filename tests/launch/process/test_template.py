@@ -137,6 +137,18 @@ def test_a_template_that_cannot_load_is_done_without(tmp_path, monkeypatch, no_t
     assert said(tmp_path)[0]["parent"] == os.getpid()
 
 
+THREAD = "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()"
+GPU = "import sys, types\ncuda = types.SimpleNamespace(is_initialized=lambda: True)\n"
+GPU += "sys.modules['torch'] = types.SimpleNamespace(cuda=cuda)"
+
+
+@pytest.mark.parametrize(("before", "makes_copies"), [("", True), (THREAD, False), (GPU, False)])
+def test_no_copy_is_made_of_a_template_with_a_thread_or_a_gpu_in_use(before, makes_copies):
+    found = empty_template(before)
+    assert found.is_loaded() is makes_copies
+    found.close()
+
+
 @pytest.mark.long
 def test_a_launcher_that_is_killed_leaves_no_template_and_no_copy(tmp_path):
     (tmp_path / "program.py").write_text(
@@ -156,9 +168,9 @@ def test_a_launcher_that_is_killed_leaves_no_template_and_no_copy(tmp_path):
             pass
 
 
-def empty_template():
+def empty_template(before=""):
     """A template that loads nothing, which takes no time: for tests that need no copy."""
-    program = "from shoal.launch.process import template\ntemplate.PRELOADED = ()\ntemplate.main()"
+    program = f"{before}\nfrom shoal.launch.process import template\ntemplate.PRELOADED = ()\ntemplate.main()"
     return template.Template([sys.executable, "-c", program], dict(os.environ))
 
 

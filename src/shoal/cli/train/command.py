@@ -21,6 +21,7 @@ from shoal.config.flags import Flags
 from shoal.config.kinds import Matching, check
 from shoal.config.sections.values import Count, Number, Port, Seconds
 from shoal.errors import ConfigError
+from shoal.launch.process.template import loading
 
 if TYPE_CHECKING:
     from shoal.config.schema import RunConfig
@@ -108,23 +109,28 @@ def take_gpu(number: int | None) -> None:
         )
 
 
-def set_threads(place: GivenAddress | None, threads: int | None) -> None:
-    """Set OMP_NUM_THREADS: some libraries read it once, when they are loaded. Has no effect once torch is loaded.
+def set_threads(place: GivenAddress | None, config: "RunConfig") -> bool:
+    """Set OMP_NUM_THREADS, which some libraries read once, when they are loaded; False once torch is loaded.
 
     If the user asks for no number and all workers are on this machine, each gets its part of the cores: two workers
     with a thread per core each are many times slower.
     """
     if "torch" in sys.modules:
-        return
-    if threads:
-        os.environ["OMP_NUM_THREADS"] = str(threads)
-    elif place is not None:
-        # Here, because they import the checks of all settings, which `shoal --help` does not need.
-        from shoal.config.checks import is_loopback
-        from shoal.launch.cores import threads_per_worker
+        return False
+    # Here, because they import the checks of all settings, which `shoal --help` does not need.
+    from shoal.config.checks import is_loopback
+    from shoal.launch.cores import threads_per_worker
 
-        if is_loopback(place.host):
-            os.environ.setdefault("OMP_NUM_THREADS", str(threads_per_worker(place.size)))
+    workers_here = 1
+    if place is not None:
+        workers_here = place.size if is_loopback(place.host) else 1
+    elif config.launch.launcher == "processes" and "RANK" not in os.environ:  # torchrun sets both variables
+        workers_here = config.launch.workers + config.num_servers
+    if config.threads:
+        os.environ["OMP_NUM_THREADS"] = str(config.threads)
+    elif workers_here > 1:
+        os.environ.setdefault("OMP_NUM_THREADS", str(threads_per_worker(workers_here)))
+    return True
 
 
 def run(given: Given[TrainFlags]) -> int:
@@ -193,21 +199,25 @@ def _only_show(given: Given[TrainFlags]) -> int:
 def _train(given: Given[TrainFlags]) -> "tuple[RunConfig, Result]":
     flags, folder, config = given.flags, given.flags.resume, _config(given)
     place = place_of(flags)
-    set_threads(place, config.threads)
-    take_gpu(flags.gpu)
+    if (
+        not flags.quiet and place is None and "RANK" not in os.environ
+    ):  # else one of many workers that others start
+        text.show(_beginning(config))
+    is_fresh = set_threads(place, config)
+    with loading() if is_fresh else nullcontext():
+        take_gpu(flags.gpu)
+
+        from shoal.api.callbacks import WithCallbacks, loggers_of
+        from shoal.api.display import display_for
+        from shoal.comm.join import WorkerAddress, place_from_environment
+        from shoal.config.schema import named_code
+        from shoal.events.folder import RunFolder, resume_command
+        from shoal.launch.run import launch_run
     if config.memory.budget is not None and folder is None:
         from shoal.memory.budget import budgeted
 
         config, why = budgeted(config, is_one_worker=place is not None)
         text.warn(why)
-
-    from shoal.api.callbacks import WithCallbacks, loggers_of
-    from shoal.api.display import display_for
-    from shoal.comm.join import WorkerAddress, place_from_environment
-    from shoal.config.schema import named_code
-    from shoal.events.folder import RunFolder, resume_command
-    from shoal.launch.run import launch_run
-
     resumed = RunFolder(folder) if folder else None
     address = WorkerAddress(*place) if place else place_from_environment(os.environ)
     is_first = address is None or address.rank == 0
@@ -216,7 +226,13 @@ def _train(given: Given[TrainFlags]) -> "tuple[RunConfig, Result]":
         observer = WithCallbacks(loggers_of(config), display) if has_loggers else display
         try:
             result = launch_run(
-                config, observer, resumed, address, flags.join_timeout, observer_of_others=display
+                config,
+                observer,
+                resumed,
+                address,
+                flags.join_timeout,
+                copies="fresh" if is_fresh and flags.gpu is None else "never",  # choosing a GPU may use it
+                observer_of_others=display,
             )
             if isinstance(observer, WithCallbacks):
                 observer.ended(result)
@@ -229,6 +245,15 @@ def _train(given: Given[TrainFlags]) -> "tuple[RunConfig, Result]":
         if result.rank == 0:
             display.finished(result)
     return config, result
+
+
+def _beginning(config: "RunConfig") -> str:
+    """The first line: what takes the next seconds."""
+    workers, servers = config.launch.workers, config.num_servers
+    if workers + servers == 1:
+        return "loading torch"
+    also = f" and {servers} server{'s' * (servers > 1)}" if servers else ""
+    return f"starting {workers} worker{'s' * (workers > 1)}{also}"
 
 
 USED_MOST = (

@@ -4,6 +4,7 @@
 would stop its parent, too. Here the parent goes on at once, and sees the stop as any other.
 """
 
+import atexit
 import contextlib
 import ctypes
 import fcntl
@@ -12,6 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
+from typing import NoReturn
 
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else lambda *_: 0
@@ -32,6 +34,19 @@ def die_with_parent(parent: int) -> None:
 def name_process(name: str) -> None:
     """Set the name that `ps` and `top` show; at most 15 characters. Only on Linux."""
     _prctl(_PR_SET_NAME, name.encode())
+
+
+def exit_at_once(code: int) -> NoReturn:
+    """Exit without Python's last phase, which takes 0.2 s once torch is loaded, and more in a copy of a process.
+
+    It deletes every object; in a copy that writes to the pages that the copies share. Also, a thread whose native call
+    returns in that phase aborts the process.
+    """
+    atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
 
 
 class ChildProcess:

@@ -1,7 +1,11 @@
-"""Workers as copies of this process: objects of a program or a notebook reach them as they are, without pickling.
+"""Workers as copies of this process.
 
-A forked worker has one thread for computing. OpenMP's threads do not survive a fork, and a second one would wait for
-them for ever. For the same reason there is no forking once this process has used a GPU.
+Copies of a program or a notebook have its objects as they are, without pickling. They compute with one thread: OpenMP's
+threads do not survive a fork, and a second one would wait for them for ever. For the same reason there is no forking
+once this process has used a GPU.
+
+Copies of a launcher that has loaded torch and computed nothing, `fresh` ones, need not load it again. They have as many
+threads as new interpreters.
 """
 
 import contextlib
@@ -9,6 +13,7 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,12 +21,13 @@ from typing import final
 
 import torch
 
-from shoal.comm.rendezvous.secret import inheritable, receive
+from shoal.comm.rendezvous.secret import inheritable, receive, without_secret
 from shoal.errors import ConfigError
 from shoal.launch.failure import failure_of
 from shoal.launch.process.child import ChildProcess, die_with_parent
 from shoal.launch.process.orphans import OrphanKiller
 from shoal.launch.process.processes import ProcessHandle, place_variables, run_at
+from shoal.launch.process.worker_main import draw_anew, name_worker
 from shoal.launch.reports import Reporter
 from shoal.launch.supervise import Listener, Policy
 from shoal.training.stop import stop_signals
@@ -29,14 +35,30 @@ from shoal.training.stop import stop_signals
 Work = Callable[[Reporter], None]
 
 
-def run(work: Work, workers: int, listener: Listener | None = None, policy: Policy | None = None) -> None:
-    """Run `work(reporter)` in one copy of this process per worker; raise the first failure."""
+def is_alone() -> bool:
+    """Whether copies of this process lack nothing: no other thread runs, no GPU is in use, and the system is Linux."""
+    return sys.platform == "linux" and threading.active_count() == 1 and not torch.cuda.is_initialized()
+
+
+def run(
+    work: Work,
+    workers: int,
+    listener: Listener | None = None,
+    policy: Policy | None = None,
+    fresh: bool = False,
+) -> None:
+    """Run `work(reporter)` in one copy of this process per worker; raise the first failure.
+
+    `fresh`: this process has computed nothing, so its copies compute with torch's number of threads.
+    """
     if torch.cuda.is_initialized():
         raise ConfigError(
             "this process has used the GPU, so its workers cannot be copies of it",
             "Use launcher='threads', or start a program with `shoal launch`.",
         )
-    run_at(ForkPlace, work, workers, listener, policy)
+    run_at(
+        lambda port, orphans, secret: ForkPlace(port, orphans, secret, fresh), work, workers, listener, policy
+    )
 
 
 @final
@@ -47,6 +69,7 @@ class ForkPlace:
     port: int
     orphans: OrphanKiller
     secret: bytes = field(repr=False)
+    fresh: bool
 
     def start(self, task: Work, rank: int, size: int) -> ProcessHandle:
         """Fork, and do the work in the copy."""
@@ -66,7 +89,8 @@ class ForkPlace:
                 try:
                     os.dup2(log.fileno(), 1)
                     os.dup2(log.fileno(), 2)
-                    _become_worker(parent, secret, place_variables(self.port, rank, size))
+                    self.orphans.leave_to_launcher()
+                    _become_worker(parent, secret, place_variables(self.port, rank, size), self.fresh)
                     code = _worked(task, Reporter(write_end))
                 finally:
                     os._exit(code)
@@ -76,15 +100,21 @@ class ForkPlace:
         return ProcessHandle(rank, read_end, ChildProcess(pid), log)
 
 
-def _become_worker(parent: int, secret: int, variables: dict[str, str]) -> None:
+def _become_worker(parent: int, secret: int, variables: dict[str, str], fresh: bool) -> None:
     os.setsid()
     die_with_parent(parent)
     for number in (*stop_signals(), signal.SIGTSTP):
         signal.signal(number, signal.SIG_DFL)
+    for name in os.environ.keys() - without_secret(os.environ).keys():
+        del os.environ[name]
     os.environ.update(variables)
     # What Python prints goes to the log; a notebook's own streams send it through threads that are not here.
     sys.stdout, sys.stderr = (open(number, "w", encoding="utf-8", closefd=False) for number in (1, 2))  # noqa: SIM115
-    torch.set_num_threads(1)
+    name_worker()
+    if fresh:
+        draw_anew()
+    else:
+        torch.set_num_threads(1)
     receive(secret)
 
 

@@ -28,6 +28,10 @@ class OrphanKiller:
         with contextlib.suppress(BrokenPipeError):
             os.write(self._pipe, f"{process_group}\n".encode())
 
+    def leave_to_launcher(self) -> None:
+        """In a copy of the launcher: close the pipe, which what this copy starts would otherwise hold open."""
+        os.close(self._pipe)
+
 
 @contextlib.contextmanager
 def orphan_killer() -> Generator[OrphanKiller]:

@@ -35,11 +35,21 @@ MOST_KEPT = 2
 MOST_DESCRIPTORS = 16
 """The most that one request may carry."""
 PRELOADED = (
-    "torch.distributed",
     "shoal.launch.process.worker_tasks",
     "shoal.comm.over_torch.group",
     "shoal.comm.shared_memory.group",
+    "shoal.strategies.ddp.ddp",
+    "shoal.strategies.local.local",
+    "shoal.strategies.onecopy.onecopy",
+    "shoal.strategies.pipeline.pipeline",
+    "shoal.strategies.rpc.rpc",
+    "shoal.strategies.server.server",
+    "shoal.strategies.tensor.plan",
+    "shoal.strategies.zero.zero",
+    "shoal.training.memory.checkpointing",
+    "shoal.training.memory.offloading",
 )
+"""Whatever the runs of a template choose: loaded once, and in no run's memory."""
 READ_BY_NOBODY = frozenset({"_", "COLUMNS", "LINES", "OLDPWD", "PWD", "PYTEST_CURRENT_TEST"})
 """Variables that no library reads while it is loaded: workers may have other values than their template."""
 _NUMBER = struct.Struct("=i")
@@ -91,6 +101,22 @@ def keeping_templates() -> Generator[None]:
         for template in _kept.values():
             template.close()
         _kept = None
+
+
+@contextlib.contextmanager
+def loading() -> Generator[None]:
+    """Load modules without garbage collection, which would look at all of torch's objects several times.
+
+    No later collection looks at what is there at the end: in a copy of this process it would write to every page, and
+    so copy it. Garbage that exists then stays: workers would reuse its memory, and seem to need less than new
+    interpreters.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @final
@@ -195,13 +221,15 @@ def main() -> int:
         os.close(os.pidfd_open(os.getpid()))
     except OSError:  # this system refuses it
         return 1
-    for module in PRELOADED:
-        import_module(module)
+    with loading():
+        for module in PRELOADED:
+            import_module(module)
+    if threading.active_count() > 1 or (
+        "torch" in sys.modules and sys.modules["torch"].cuda.is_initialized()
+    ):
+        return 1  # a library has started a thread or used a GPU, and copies would have neither
     from multiprocessing.connection import wait  # a launcher need not load it
 
-    # Otherwise the first garbage collection in a copy would write to every page, and so copy it. Garbage that exists
-    # already stays: workers would reuse its memory, and seem to need less than new interpreters.
-    gc.freeze()
     channel, copies = socket.socket(fileno=os.dup(0)), dict[int, tuple[int, int]]()
     while True:
         for ready in wait([channel, *copies]):
@@ -238,7 +266,7 @@ def main() -> int:
 
 def _work(template: int, here: int, streams: Sequence[int], keeps: Sequence[int]) -> int:
     """Turn this copy into a worker with everything that a new interpreter would have, and do its task."""
-    from shoal.launch.process.worker_main import work
+    from shoal.launch.process.worker_main import draw_anew, work
 
     os.setsid()
     die_with_parent(template)
@@ -256,8 +284,5 @@ def _work(template: int, here: int, streams: Sequence[int], keeps: Sequence[int]
     for name in os.environ.keys() - task["environment"].keys():
         del os.environ[name]
     os.environ.update(task["environment"])
-    # As in new interpreters, random numbers that nobody seeds differ between workers.
-    sys.modules["torch"].default_generator.seed()
-    if "numpy.random" in sys.modules:
-        sys.modules["numpy.random"].seed()
+    draw_anew()
     return work(task, *keeps)

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
-from typing import final
+from functools import partial
+from typing import TYPE_CHECKING, final
 
 import torch
 from torch import Tensor, nn
@@ -15,9 +16,11 @@ from shoal.strategies.gradient_engine import GradientEngine, Loss, accumulate, e
 from shoal.strategies.layout.layout import Layout
 from shoal.strategies.leaf_sums import LeafSums
 from shoal.strategies.pieces.piece import Piece, Place
-from shoal.strategies.pieces.state import load_weights, model_pieces, names_of
+from shoal.strategies.pieces.state import load_weights, model_pieces, names_of, whole_place
 from shoal.strategies.strategy import Gradients, Share, Sums
-from shoal.strategies.tensor.divide import TensorParts, place_in
+
+if TYPE_CHECKING:
+    from shoal.strategies.tensor.divide import TensorParts
 
 
 @final
@@ -37,7 +40,7 @@ class Whole(Layout):
         span: SpanRecorder,
         conditions: Callable[[Gradients], Gradients] = lambda gradients: gradients,
         replica: int = 0,
-        parts: TensorParts | None = None,
+        parts: "TensorParts | None" = None,
         leaf_sums: LeafSums | None = None,
         measures: Sequence[Measure] = (),
     ) -> None:
@@ -57,7 +60,7 @@ class Whole(Layout):
         self._gradients = conditions(engine.gradients)
         self._accumulate = accumulate if leaf_sums is None else leaf_sums
         self.final_in_backward = leaf_sums is None
-        self._place = place_in(parts, replica)
+        self._place = partial(whole_place if parts is None else parts.place, replica=replica)
         self._counts_loss = parts is None or parts.group.rank == 0
         self.sharded_over: Sequence[Group] = () if parts is None else (parts.group,)
         self.repeated: Collection[str] = () if parts is None else parts.repeated

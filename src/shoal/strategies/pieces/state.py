@@ -17,12 +17,13 @@ PlaceOfHeld = Callable[[str, Tensor], Place]
 """The place in the whole of a tensor that this worker holds, by its name in the whole model."""
 
 
-def _whole(name: str, tensor: Tensor) -> Place:
+def whole_place(name: str, tensor: Tensor, replica: int = 0) -> Place:
+    """The place of a tensor of which this worker holds all."""
     del name
-    return Place.whole(tensor)
+    return Place.whole(tensor, replica)
 
 
-def model_pieces(state: Mapping[str, Tensor], place_of: PlaceOfHeld = _whole) -> list[Piece]:
+def model_pieces(state: Mapping[str, Tensor], place_of: PlaceOfHeld = whole_place) -> list[Piece]:
     """`model.<name>` for every parameter and buffer of a state."""
     return [Piece(f"model.{name}", tensor.detach(), place_of(name, tensor)) for name, tensor in state.items()]
 
@@ -119,7 +120,7 @@ def load_weights(
     model: nn.Module,
     weights: Mapping[str, Tensor],
     prefix: str = "",
-    place_of: PlaceOfHeld = _whole,
+    place_of: PlaceOfHeld = whole_place,
     elsewhere: Collection[str] = (),
 ) -> None:
     """Copy weights, `<prefix><name>`, into a model; a CheckpointError shows the first name or shape that differs."""
@@ -130,7 +131,7 @@ def parts_of(
     own: Mapping[str, Tensor],
     weights: Mapping[str, Tensor],
     prefix: str = "",
-    place_of: PlaceOfHeld = _whole,
+    place_of: PlaceOfHeld = whole_place,
     elsewhere: Collection[str] = (),
 ) -> dict[str, Tensor]:
     """The parts of whole weights, `<prefix><name>`, that a worker holds; a CheckpointError shows what differs first.

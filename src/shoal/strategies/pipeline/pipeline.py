@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import final
 
 import torch
@@ -17,7 +17,7 @@ from shoal.models.metrics import Measure
 from shoal.strategies.gradient_engine import Loss, sums_of
 from shoal.strategies.layout.layout import Layout
 from shoal.strategies.pieces.piece import Piece, Place
-from shoal.strategies.pieces.state import model_pieces, names_of, parts_of
+from shoal.strategies.pieces.state import model_pieces, names_of, parts_of, whole_place
 from shoal.strategies.pipeline.cut import NamedLayer
 from shoal.strategies.pipeline.interpreter import ActivationForm, Forms, Interpreter, learn_forms, share_form
 from shoal.strategies.pipeline.schedule import Schedule
@@ -26,7 +26,7 @@ from shoal.strategies.pipeline.schedules import with_weights_once
 from shoal.strategies.pipeline.stage import Autocast, PipelineStage
 from shoal.strategies.pipeline.validate import validate
 from shoal.strategies.strategy import Share, Sums, width_of
-from shoal.strategies.tensor.divide import TensorParts, place_in
+from shoal.strategies.tensor.divide import TensorParts
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,8 @@ class Pipelined(Layout):
         """
         mine = stages[group.rank]
         self.model = nn.Sequential(*(layer.module for layer in mine))
-        self._group, self._plan, self._place = group, plan, place_in(parts, replica)
+        self._group, self._plan = group, plan
+        self._place = partial(whole_place if parts is None else parts.place, replica=replica)
         self._last_layer = mine[-1].name
         self._is_last = group.rank == group.size - 1
         self.span, self.sharded_over = span, (group,)

@@ -129,3 +129,9 @@ class Sync(Strategy):
         self._update.load(saved)
         own = f"exchange.rank{self._group.rank}."
         self._exchange.load({name.removeprefix(own): saved[name] for name in saved if name.startswith(own)})
+
+
+def no_sync(parts: SyncParts, config: object) -> Sync:
+    """The sync of a single replica, which has no settings."""
+    del config
+    return Sync(parts)

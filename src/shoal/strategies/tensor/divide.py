@@ -13,7 +13,6 @@ from shoal.errors import ConfigError, ShoalError
 from shoal.models.common import check_has_values, evaluation_mode
 from shoal.strategies.library.part_gradients import mark
 from shoal.strategies.pieces.piece import Place
-from shoal.strategies.pieces.state import PlaceOfHeld
 from shoal.strategies.tensor.automatic import automatic_plan
 from shoal.strategies.tensor.by_function import on_worker
 from shoal.strategies.tensor.parts import Cut
@@ -47,15 +46,6 @@ class TensorParts:
         if name in self.alone:
             return Place.whole(tensor, replica)
         return Place.whole(tensor, replica * self.group.size + self.group.rank)
-
-
-def place_in(parts: TensorParts | None, replica: int) -> PlaceOfHeld:
-    """The place in the whole of what a worker of this replica holds; without `parts`, tensors are whole."""
-
-    def place(name: str, tensor: Tensor) -> Place:
-        return Place.whole(tensor, replica) if parts is None else parts.place(name, tensor, replica)
-
-    return place
 
 
 @checks_arguments

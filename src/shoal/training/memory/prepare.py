@@ -1,6 +1,7 @@
 """Changes a model and its forward pass so that a run stores less, as `--memory` says."""
 
 from itertools import chain
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -8,8 +9,9 @@ from torch import nn
 from shoal.config.schema import RunConfig
 from shoal.errors import ConfigError
 from shoal.optim.compact.optimizer import SMALL, Storage
-from shoal.training.memory.checkpointing import checkpoint_blocks
-from shoal.training.memory.offloading import OffloadedActivations
+
+if TYPE_CHECKING:
+    from shoal.training.memory.offloading import OffloadedActivations
 
 
 def storage_of(config: RunConfig) -> Storage | None:
@@ -30,14 +32,18 @@ def store_parameters(config: RunConfig, model: nn.Module) -> None:
 
 def prepare_activations(
     config: RunConfig, model: nn.Module, device: torch.device
-) -> OffloadedActivations | None:
+) -> "OffloadedActivations | None":
     """Checkpoint blocks of the model, in place; returns where activations wait for backward, if not in memory."""
     memory = config.memory
     if memory.checkpoint:
+        from shoal.training.memory.checkpointing import checkpoint_blocks
+
         refuse_dropout_in_threads(config, model, f"--memory.checkpoint {memory.checkpoint}")
         checkpoint_blocks(model, memory.checkpoint)
     if memory.offload == "none":
         return None
+    from shoal.training.memory.offloading import OffloadedActivations
+
     return OffloadedActivations(
         memory.offload, device, chain(model.parameters(), model.buffers()), memory.offload_dir
     )

@@ -1,9 +1,13 @@
-"""Builds the layout of a run (how one replica of the model is divided), and checks it before workers start."""
+"""Builds the layout of a run (how one replica of the model is divided), and checks it before workers start.
+
+Only a run that divides its model imports the code that does.
+"""
 
 import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -23,22 +27,12 @@ from shoal.strategies.gradient_engine import build_engine
 from shoal.strategies.layout.layout import Layout
 from shoal.strategies.layout.whole import Whole
 from shoal.strategies.leaf_sums import LeafSums, refuse_batch_statistics
-from shoal.strategies.pipeline.cut import (
-    check_num_stages,
-    check_order,
-    cut_by_cost,
-    cut_by_name,
-    cut_for_rpc,
-    layers_of,
-)
-from shoal.strategies.pipeline.pipeline import Pipelined, PipelinePlan
-from shoal.strategies.pipeline.schedules import build as build_schedule
-from shoal.strategies.pipeline.validate import validate
 from shoal.strategies.rpc.settings import RpcConfig
 from shoal.strategies.strategy import Gradients, TrainingClock
-from shoal.strategies.tensor.divide import TensorParts, divide
-from shoal.strategies.tensor.plan import read_plan
 from shoal.training.memory.prepare import prepare_activations, refuse_dropout_in_threads
+
+if TYPE_CHECKING:
+    from shoal.strategies.tensor.divide import TensorParts
 
 MEASURED_SAMPLES = 16
 """Samples with which the layers of a model are timed."""
@@ -75,6 +69,9 @@ def build_layout(
     replica = data.rank if data is not None else 0
     loss, stages = models.build_loss(config.loss), mesh.axis("pipeline")
     if stages is not None and stages.size > 1:
+        from shoal.strategies.pipeline.cut import cut_by_name
+        from shoal.strategies.pipeline.pipeline import Pipelined, PipelinePlan
+
         plan = PipelinePlan(
             config.pipeline.schedule,
             config.pipeline.microbatches,
@@ -102,6 +99,8 @@ def with_cut(config: RunConfig, mesh: Mesh, model: nn.Module, sample: Tensor, ba
         refuse_dropout_in_threads(config, model, "--pipeline.recompute")
     if pipeline.cut:
         return config
+    from shoal.strategies.pipeline.cut import cut_by_cost
+
     rows = torch.arange(MEASURED_SAMPLES, device=sample.device) % len(sample)
     stages = cut_by_cost(model, num_stages, mesh.world, sample[rows])
     return replace(config, pipeline=replace(pipeline, cut=tuple(stage[0].name for stage in stages[1:])))
@@ -109,14 +108,18 @@ def with_cut(config: RunConfig, mesh: Mesh, model: nn.Module, sample: Tensor, ba
 
 def check_stages(config: RunConfig, model: nn.Module, sample: Tensor) -> None:
     """Refuse a model that its layers, one after the other, do not compute; call it before a model is cut."""
-    if config.axes.get("pipeline", 1) > 1:
+    is_cut = config.axes.get("pipeline", 1) > 1
+    if not is_cut and not isinstance(config.sync, RpcConfig):
+        return
+    from shoal.strategies.pipeline.cut import check_order, cut_by_name, cut_for_rpc, layers_of
+
+    if is_cut:
         names = config.pipeline.cut
         # Where it will be cut is not known yet: any two layers may be separated.
         stages = cut_by_name(model, names) if names else [[layer] for layer in layers_of(model)]
-    elif isinstance(config.sync, RpcConfig):
-        stages = cut_for_rpc(model, config.sync.cut, config.launch.workers)
     else:
-        return
+        assert isinstance(config.sync, RpcConfig)
+        stages = cut_for_rpc(model, config.sync.cut, config.launch.workers)
     check_order(model, stages, sample)
 
 
@@ -136,7 +139,7 @@ def _mention_host_memory(mesh: Mesh, device: torch.device) -> None:
         )
 
 
-def tensor_parts(config: RunConfig, mesh: Mesh, model: nn.Module, sample: Tensor) -> TensorParts | None:
+def tensor_parts(config: RunConfig, mesh: Mesh, model: nn.Module, sample: Tensor) -> "TensorParts | None":
     """Divide the layers of the model among the workers of the tensor axis, in place; None without such an axis."""
     group = mesh.axis("tensor")
     if group is None or group.size == 1:
@@ -147,6 +150,9 @@ def tensor_parts(config: RunConfig, mesh: Mesh, model: nn.Module, sample: Tensor
             "memory",
             stacklevel=2,
         )
+    from shoal.strategies.tensor.divide import divide
+    from shoal.strategies.tensor.plan import read_plan
+
     return divide(model, group, read_plan(config.tensor.plan) if config.tensor.plan else None, sample)
 
 
@@ -162,6 +168,9 @@ def check_division(config: RunConfig) -> None:
     stages, parts = config.axes.get("pipeline", 1), config.axes.get("tensor", 1)
     is_divided = stages > 1 or parts > 1 or isinstance(config.sync, RpcConfig)
     if stages > 1 and is_own(config.pipeline.schedule):
+        from shoal.strategies.pipeline.schedules import build as build_schedule
+        from shoal.strategies.pipeline.validate import validate
+
         validate(build_schedule(config.pipeline.schedule, stages, config.pipeline.microbatches))
     is_invariant = config.train.reduction == "invariant"
     if (
@@ -173,6 +182,8 @@ def check_division(config: RunConfig) -> None:
     model = models.without_weights(config.model, input_shape(config.data), _num_outputs(config.data))
     if is_invariant:
         refuse_batch_statistics(model)
+    from shoal.strategies.pipeline.cut import check_num_stages, cut_by_name, cut_for_rpc
+
     if isinstance(config.sync, RpcConfig):
         cut_for_rpc(model, config.sync.cut, config.launch.workers)
     if stages > 1 and config.pipeline.cut:
@@ -180,6 +191,9 @@ def check_division(config: RunConfig) -> None:
     elif stages > 1:
         check_num_stages(model, stages)
     if parts > 1:
+        from shoal.strategies.tensor.divide import divide
+        from shoal.strategies.tensor.plan import read_plan
+
         group, *_ = ThreadGroup.world(parts)  # dividing layers does not communicate; trying them would
         divide(model, group, read_plan(config.tensor.plan) if config.tensor.plan else None)
 
