@@ -257,17 +257,20 @@ def _beginning(config: "RunConfig") -> str:
 
 
 USED_MOST = (
-    *(
-        "--data",
-        "--model",
-        "--optimizer",
-        "--lr",
-        "--batch-size",
-        "--epochs",
-        "--strategy",
-        "--workers",
-        "--device",
-    ),
-    *("--precision", "--seed", "--validation", "--name", "--resume", "--dry-run"),
+    "--data",
+    "--model",
+    "--optimizer",
+    "--lr",
+    "--batch-size",
+    "--epochs",
+    "--strategy",
+    "--workers",
+    "--device",
+    "--precision",
+    "--seed",
+    "--validation",
+    "--name",
+    "--resume",
+    "--dry-run",
 )
 COMMAND = Command("train", run, TrainFlags, words="[RECIPE]", settings=("*",), used_most=USED_MOST)
