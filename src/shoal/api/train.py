@@ -8,7 +8,7 @@ from typing import Any
 from shoal.api.callbacks import Callback, WithCallbacks, loggers_of
 from shoal.api.display import display_for, headline
 from shoal.api.notebook import in_notebook
-from shoal.api.settings import config_of, resumed_config, tree_of
+from shoal.api.settings import NO_RECIPE, config_of, resumed_config, tree_of
 from shoal.config.arguments import checks_arguments
 from shoal.config.schema import RunConfig
 from shoal.data.load import load
@@ -20,9 +20,6 @@ from shoal.training.build import build_measures, build_model, torch_settings
 from shoal.training.evaluation import BestEpoch
 from shoal.training.progress import total_steps
 from shoal.training.result import Result
-
-NO_RECIPE = Path()
-"""Stands for a recipe that was left out: None may be a mistake of the program."""
 
 
 @checks_arguments
@@ -93,7 +90,7 @@ def _config(
                 "Use dataclasses.replace, or give settings alone.",
             )
         return recipe
-    return config_of(None if recipe is NO_RECIPE else str(recipe), settings, trust_code)
+    return config_of(recipe, settings, trust_code)
 
 
 def dry_run(config: RunConfig) -> list[str]:

@@ -7,7 +7,6 @@ from typing import Literal
 from shoal.cli import text
 from shoal.cli.command import Command, Given
 from shoal.config.flags import Flags
-from shoal.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -25,22 +24,11 @@ def run(given: Given[ReportFlags]) -> int:
 
     RUN is a run folder. Nothing is trained, and torch is not needed. `shoal compare` puts several runs side by side.
     """
-    path = Path(given.words[0])
-    if not path.is_dir():
-        raise ConfigError(f"no run folder {path}", "Runs are in runs/NAME.")
+    from shoal.api.runs import report
 
-    from shoal.compare.comparison import compare
-    from shoal.compare.run_report import numbers_of, write_run_report
-    from shoal.labs.folder import claimed, report_folder
-    from shoal.labs.words import load_words
-
-    words = load_words("shoal.compare", given.flags.lang)
-    found = compare([path])
-    folder = report_folder(str(given.flags.out or ""), path.resolve().name)
-    with claimed(folder):
-        write_run_report(folder, found, words)
-    text.show(text.rows(numbers_of(found.entries[0], words)))
-    text.show(str(folder / "report.html"))
+    made = report(given.words[0], out=given.flags.out, lang=given.flags.lang)
+    text.show(text.rows(made.numbers))
+    text.show(str(made.page))
     return 0
 
 

@@ -64,14 +64,16 @@ class Variant:
     """Whether its workers make some steps with `--reduction invariant`, too."""
 
 
-def variants_of(recipes: Sequence[str], flags: Sequence[str], trust_code: bool = False) -> list[Variant]:
+def variants_of(
+    recipes: Sequence[str], flags: Sequence[str] | Tree, trust_code: bool = False
+) -> list[Variant]:
     """The runs that a comparison, a plain recipe, or several recipes ask for; flags override the settings of all.
 
     All settings are checked here, before anything runs. Flags of the launcher (`--workers 4`) apply only to runs with
     several workers. A standard variant whose strategy does not support the settings is left out, with a warning; one of
     the user's own is an error. With `trust_code`, the files may name the user's own functions.
     """
-    changes = read_flags(flags)
+    changes = flags if isinstance(flags, dict) else read_flags(flags)
     if changes.get("output", {}).keys() - {"trace"}:
         raise ConfigError(
             "every run has the name of its variant", "Choose the folder of all runs with --out DIR."
