@@ -104,12 +104,13 @@ def svg_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures of comparisons and runs take a second each; tests of the figures and of `shoal report` draw them."""
+    from shoal.compare import comparison_report, run_report
     from shoal.report.canvas import Drawing
 
     empty = Drawing(b"", b"", "<svg/>", "<svg/>")
-    for module in ("comparison_report", "run_report"):
+    for module in (comparison_report, run_report):
         for figure in ("loss_figure", "time_figure"):
-            monkeypatch.setattr(f"shoal.compare.{module}.{figure}", lambda *_: empty)
+            monkeypatch.setattr(module, figure, lambda *_: empty)
 
 
 def pytest_collection_finish() -> None:

@@ -8,8 +8,9 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import Any, Literal, TextIO, Unpack
 
+from shoal.api.keywords import Settings
 from shoal.api.notebook import in_notebook
 from shoal.api.settings import tree_of
 from shoal.compare.comparison import Comparison, not_scheduled
@@ -61,7 +62,7 @@ def compare(
     lang: Literal["en", "zh"] = "en",
     progress: bool = True,
     trust_code: bool = False,
-    **settings: Any,
+    **settings: Unpack[Settings],
 ) -> Compared:
     """Train the same model by several strategies, or compare finished runs, as `shoal compare` does.
 

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
+from shoal.api.keywords import Settings
 from shoal.api.settings import NO_RECIPE, config_of
 from shoal.config.arguments import checks_arguments
 from shoal.config.schema import RunConfig
@@ -43,7 +44,7 @@ def memory(
     formula_only: bool = False,
     techniques: bool = False,
     trust_code: bool = False,
-    **settings: Any,
+    **settings: Unpack[Settings],
 ) -> Memory:
     """The memory of each worker in one training step: by formula and, unless `formula_only`, as measured.
 

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Unpack
 
 from shoal.api.display import display_for
+from shoal.api.keywords import PruneSettings
 from shoal.api.notebook import in_notebook
 from shoal.api.settings import tree_for
 from shoal.config.arguments import checks_arguments
@@ -51,7 +52,7 @@ def prune(
     rewind: Annotated[int, AtLeast(0)] | None = None,
     progress: bool = True,
     trust_code: bool = False,
-    **settings: Any,
+    **settings: Unpack[PruneSettings],
 ) -> Pruned:
     """Prune a finished run, and fine-tune it: a new run folder, as `shoal prune` makes it.
 

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, Unpack
 
 from torch import nn
 
+from shoal.api.keywords import EvaluateSettings
 from shoal.api.settings import MODULE, tree_for
 from shoal.config.arguments import checks_arguments
 from shoal.config.read import Tree
@@ -25,7 +26,7 @@ def evaluate(
     split: Literal["test", "train", "validation"] = "test",
     checkpoint: str = "",
     trust_code: bool = False,
-    **settings: Any,
+    **settings: Unpack[EvaluateSettings],
 ) -> Metrics:
     """Loss, accuracy and metrics of a run, or of a weights file, as `shoal evaluate` measures them.
 

@@ -1,12 +1,13 @@
 """`shoal.train`: what `shoal train` does, called from a program, a notebook or a REPL; and what a run would do."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from shoal.api.callbacks import Callback, WithCallbacks, loggers_of
 from shoal.api.display import display_for, headline
+from shoal.api.keywords import Settings
 from shoal.api.notebook import in_notebook
 from shoal.api.settings import NO_RECIPE, config_of, resumed_config, tree_of
 from shoal.config.arguments import checks_arguments
@@ -31,7 +32,7 @@ def train(
     resume: str | Path | None = None,
     progress: bool = True,
     trust_code: bool = False,
-    **settings: Any,
+    **settings: Unpack[Settings],
 ) -> Result:
     """Train a model, and return the numbers of the run.
 
@@ -77,7 +78,7 @@ def observed(
 
 
 def _config(
-    recipe: str | Path | RunConfig, resume: str | Path | None, settings: dict[str, Any], trust_code: bool
+    recipe: str | Path | RunConfig, resume: str | Path | None, settings: Mapping[str, Any], trust_code: bool
 ) -> RunConfig:
     if resume is not None:
         if recipe is not NO_RECIPE:
