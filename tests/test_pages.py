@@ -1,6 +1,7 @@
 """The pages for readers of the code name files and folders that exist, and the map stays one page."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,15 @@ def test_a_page_of_a_room_names_files_that_exist(page):
 def test_a_page_links_to_pages_that_exist(page):
     linked = re.findall(r"\]\(([^)#:\s]+)(?:#[\w-]*)?\)", page.read_text(encoding="utf-8"))
     assert [path for path in linked if not (page.parent / path).exists()] == []
+
+
+def test_pages_that_the_package_names_exist_and_are_in_the_wheel():
+    texts = (path.read_text(encoding="utf-8") for kind in ("*.py", "*.toml") for path in PACKAGE.rglob(kind))
+    named = {page for text in texts for page in re.findall(r"(?<![\w./])docs/[a-z/-]+\.md", text)}
+    assert named
+    assert [page for page in sorted(named) if not (ROOT / page).is_file()] == []
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]
+    assert settings["build"]["targets"]["wheel"]["force-include"]["docs"] == f"{PACKAGE.name}/docs"
 
 
 def test_the_map_is_one_page():
