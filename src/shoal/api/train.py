@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from shoal.api.callbacks import Callback, WithCallbacks, loggers_of
-from shoal.api.display import display_for, headline
+from shoal.api.display import display_for, headline, warnings_in_one_line
 from shoal.api.keywords import Settings
 from shoal.api.notebook import in_notebook
 from shoal.api.settings import NO_RECIPE, config_of, resumed_config, tree_of
@@ -67,7 +67,7 @@ def observed(
                 "Derive its class from shoal.Callback, and give an instance of it.",
             )
     callbacks = (*loggers_of(config), *callbacks)
-    with display_for(to_stderr=not in_notebook(), quiet=not progress) as display:
+    with warnings_in_one_line(), display_for(to_stderr=not in_notebook(), quiet=not progress) as display:
         observer = WithCallbacks(callbacks, display) if callbacks else display
         result = launch_run(config, observer, resumed, forks=forks)
         if progress:
