@@ -52,7 +52,6 @@ LONG = (
     "processes/test_invariant.py",
     "processes/test_launch.py",
     "processes/test_local.py",
-    "processes/test_notebook.py",
     "processes/test_pipeline.py",
     "processes/test_programs.py",
     "processes/test_prune.py",

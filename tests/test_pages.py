@@ -1,6 +1,7 @@
 """The pages for readers of the code name files and folders that exist, and the map stays one page."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,15 @@ def anchors(page):
     """The anchors of a page's headings, as hosts of repositories make them."""
     headings = re.findall(r"^#+ (.*)", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_pages_that_the_package_names_exist_and_are_in_the_wheel():
+    texts = (path.read_text(encoding="utf-8") for kind in ("*.py", "*.toml") for path in PACKAGE.rglob(kind))
+    named = {page for text in texts for page in re.findall(r"(?<![\w./])docs/[a-z/-]+\.md", text)}
+    assert named
+    assert [page for page in sorted(named) if not (ROOT / page).is_file()] == []
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]
+    assert settings["build"]["targets"]["wheel"]["force-include"]["docs"] == f"{PACKAGE.name}/docs"
 
 
 def test_the_map_is_one_page():

@@ -4,13 +4,22 @@ Importing `shoal` is fast and does not import torch. The public names below are 
 (`__init__.pyi` declares them for type checkers.)
 """
 
+import sys
 from importlib import import_module
+from types import ModuleType
 
 __version__ = "0.1.0"
 
 _LAZY = {
     "train": "shoal.api.train",
     "fit": "shoal.api.fit",
+    "compare": "shoal.api.compare",
+    "evaluate": "shoal.api.saved",
+    "load": "shoal.api.saved",
+    "report": "shoal.api.runs",
+    "runs": "shoal.api.runs",
+    "memory": "shoal.api.memory",
+    "prune": "shoal.api.prune",
     "notebook_launch": "shoal.api.notebook",
     "Callback": "shoal.api.callbacks",
     "Metric": "shoal.models.metrics",
@@ -42,3 +51,17 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     return sorted((*_LAZY, "__version__"))
+
+
+class _Package(ModuleType):
+    """Keeps `shoal.compare`, `report`, `memory` and `prune` functions, although folders have the same names.
+
+    An import of `shoal.compare.table` would set the attribute `compare` to the folder; such imports work without it.
+    """
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name not in _LAZY or not isinstance(value, ModuleType):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -1,6 +1,13 @@
 from shoal.api.callbacks import Callback as Callback
+from shoal.api.compare import compare as compare
 from shoal.api.fit import fit as fit
+from shoal.api.memory import memory as memory
 from shoal.api.notebook import notebook_launch as notebook_launch
+from shoal.api.prune import prune as prune
+from shoal.api.runs import report as report
+from shoal.api.runs import runs as runs
+from shoal.api.saved import evaluate as evaluate
+from shoal.api.saved import load as load
 from shoal.api.train import train as train
 from shoal.comm.join import join as join
 from shoal.data.division.samplers import DistributedSampler as DistributedSampler

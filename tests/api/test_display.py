@@ -1,10 +1,11 @@
 """What a person sees of a run: the first lines say what is trained, by how many, and how much is left."""
 
+import warnings
 from types import SimpleNamespace
 
 import pytest
 
-from shoal.api.display import epoch_line, extent, headline, server_rows
+from shoal.api.display import epoch_line, extent, headline, server_rows, warnings_in_one_line
 from shoal.config.read import read
 from shoal.training.evaluation import Metrics
 from shoal.training.progress import Progress
@@ -68,3 +69,11 @@ def test_the_line_of_an_epoch(metrics, line):
 def test_the_updates_of_a_server_are_one_machines_only_if_they_are_exact(found, words):
     server = {"mode": "bsp", "updates": 7, "servers": 0, **found}
     assert server_rows(SimpleNamespace(server=server, run="", workers=2)) == {"updates": words}
+
+
+def test_a_warning_is_one_line_with_the_names_of_the_program():
+    shown = "data shoal_fit:data has no test set, loss shoal_fit:mine", UserWarning, "launch.py", 3
+    before = warnings.formatwarning(*shown)
+    with warnings_in_one_line():
+        assert warnings.formatwarning(*shown) == "warning: data has no test set, loss mine\n"
+    assert warnings.formatwarning(*shown) == before

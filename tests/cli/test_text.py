@@ -3,7 +3,7 @@
 import pytest
 
 from shoal.cli.main import COMMANDS, main
-from shoal.cli.text import caution, paragraph, rows
+from shoal.cli.text import caution, paragraph, rows, with_pages
 
 ROWS = {
     "--out DIR": "Folder of the report, which need not exist yet, and of its runs.",
@@ -54,3 +54,17 @@ def test_every_page_fits_80_columns(command, monkeypatch, capsys):
 def test_a_warning_of_torch_comes_without_its_stack_of_cpp(capsys):
     caution("the fast path failed\nException raised from f at f.cpp:3\nframe #0: f() + 0xc8", UserWarning)
     assert capsys.readouterr().err == "warning: the fast path failed\n"
+
+
+@pytest.mark.parametrize("home", ["site-packages/shoal", "checkout/src/shoal"])
+def test_a_named_page_is_a_path_that_exists_wherever_shoal_is_installed(tmp_path, monkeypatch, home):
+    package = tmp_path / home
+    page = (package if "site" in home else package.parents[1]) / "docs/en/setup.md"
+    for folder in (package, page.parent):
+        folder.mkdir(parents=True, exist_ok=True)
+    page.touch()
+    assert with_pages("(docs/en/setup.md).", package) == f"({page})."
+    assert with_pages("docs/en/none.md", package) == "docs/en/none.md"
+    assert with_pages(str(page), package) == str(page)
+    monkeypatch.chdir(page.parents[2])
+    assert with_pages("see docs/en/setup.md", package) == "see docs/en/setup.md"

@@ -1,7 +1,9 @@
 """The display of a run: a progress bar on a terminal, plain lines elsewhere, only the summary if quiet."""
 
+import re
 import sys
 import time
+import warnings
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -286,3 +288,19 @@ def display_for(to_stderr: bool, quiet: bool) -> Generator[Quiet]:
         yield display
     finally:
         display.stop()
+
+
+@contextmanager
+def warnings_in_one_line() -> Generator[None]:
+    """Show warnings without the line of our code that issued them, and objects of `shoal.fit` by their own names."""
+
+    def formatted(message: Warning | str, *_: object) -> str:
+        text = re.sub(rf"\b(\w+) {MODULE}:\1\b", r"\1", str(message))
+        return printable(f"warning: {text.replace(f'{MODULE}:', '')}") + "\n"
+
+    before = warnings.formatwarning
+    warnings.formatwarning = formatted
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before

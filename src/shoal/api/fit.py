@@ -7,12 +7,13 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import torch
 from torch import Tensor, nn
 
 from shoal.api.callbacks import Callback
+from shoal.api.keywords import FitSettings
 from shoal.api.settings import MODULE, config_of, resumed_config, tree_of
 from shoal.api.train import observed
 from shoal.config.arguments import checks_arguments
@@ -45,7 +46,7 @@ def fit(
     callbacks: Sequence[Callback] = (),
     resume: str | Path | None = None,
     progress: bool = True,
-    **settings: Any,
+    **settings: Unpack[FitSettings],
 ) -> Result:
     """Train a model on data, both of one's own, and return the numbers of the run. The model then has the new weights.
 

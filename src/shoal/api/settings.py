@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from shoal.api import TAKES
 from shoal.config.kinds import choices, kinds_of
 from shoal.config.read import Tree, from_tree, known_flags, merge, path_of, read_recipe
 from shoal.config.schema import DECIDES_BITS, MAY_DIFFER, RunConfig, may_differ
@@ -23,13 +24,17 @@ MODULE = "shoal_fit"
 """Where the settings of `shoal.fit` find its objects. The name stays the same, so that a run can be resumed."""
 
 
-def config_of(recipe: str | None, settings: Mapping[str, Any], trust_code: bool = False) -> RunConfig:
-    """The run that a recipe (a path, or the name of a shipped one) and keywords describe.
+NO_RECIPE = Path()
+"""Stands for a recipe that was left out: None may be a mistake of the program."""
+
+
+def config_of(recipe: str | Path | None, settings: Mapping[str, Any], trust_code: bool = False) -> RunConfig:
+    """The run that a recipe (a path, or the name of a shipped one; none: `NO_RECIPE`) and keywords describe.
 
     >>> config_of(None, {"model": {"name": "mlp", "hidden": [8]}, "batch_size": 32}).train.batch_size
     32
     """
-    tree = {} if recipe is None else read_recipe(recipe, trust_code)
+    tree = {} if recipe is None or recipe is NO_RECIPE else read_recipe(str(recipe), trust_code)
     return from_tree(merge(tree, tree_of(settings)))
 
 
@@ -80,6 +85,24 @@ def tree_of(settings: Mapping[str, Any]) -> Tree:
             )
         section, _, key = path.rpartition(".")
         (tree.setdefault(section, {}) if section else tree)[key] = value
+    return tree
+
+
+def tree_for(function: str, settings: Mapping[str, Any]) -> Tree:
+    """The tree of keywords, for a function that takes some settings only (`TAKES`).
+
+    >>> tree_for("evaluate", {"metrics": ["top5"]})
+    {'train': {'metrics': ['top5']}}
+    """
+    tree, taken = tree_of(settings), TAKES[function]
+    for section, value in tree.items():
+        paths = [f"{section}.{key}" for key in value] if isinstance(value, dict) else [section]
+        for path in paths if section not in taken else ():
+            if path not in taken:
+                raise ConfigError(
+                    f"shoal.{function} has no setting {path}",
+                    f"Of the settings of shoal.train, it takes those of {', '.join(sorted(taken))}.",
+                )
     return tree
 
 

@@ -1,14 +1,15 @@
 """`shoal.train`: what `shoal train` does, called from a program, a notebook or a REPL; and what a run would do."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from shoal.api.callbacks import Callback, WithCallbacks, loggers_of
-from shoal.api.display import display_for, headline
+from shoal.api.display import display_for, headline, warnings_in_one_line
+from shoal.api.keywords import Settings
 from shoal.api.notebook import in_notebook
-from shoal.api.settings import config_of, resumed_config, tree_of
+from shoal.api.settings import NO_RECIPE, config_of, resumed_config, tree_of
 from shoal.config.arguments import checks_arguments
 from shoal.config.schema import RunConfig
 from shoal.data.load import load
@@ -21,9 +22,6 @@ from shoal.training.evaluation import BestEpoch
 from shoal.training.progress import total_steps
 from shoal.training.result import Result
 
-NO_RECIPE = Path()
-"""Stands for a recipe that was left out: None may be a mistake of the program."""
-
 
 @checks_arguments
 def train(
@@ -34,7 +32,7 @@ def train(
     resume: str | Path | None = None,
     progress: bool = True,
     trust_code: bool = False,
-    **settings: Any,
+    **settings: Unpack[Settings],
 ) -> Result:
     """Train a model, and return the numbers of the run.
 
@@ -69,7 +67,7 @@ def observed(
                 "Derive its class from shoal.Callback, and give an instance of it.",
             )
     callbacks = (*loggers_of(config), *callbacks)
-    with display_for(to_stderr=not in_notebook(), quiet=not progress) as display:
+    with warnings_in_one_line(), display_for(to_stderr=not in_notebook(), quiet=not progress) as display:
         observer = WithCallbacks(callbacks, display) if callbacks else display
         result = launch_run(config, observer, resumed, copies="always" if forks else "never")
         if progress:
@@ -80,7 +78,7 @@ def observed(
 
 
 def _config(
-    recipe: str | Path | RunConfig, resume: str | Path | None, settings: dict[str, Any], trust_code: bool
+    recipe: str | Path | RunConfig, resume: str | Path | None, settings: Mapping[str, Any], trust_code: bool
 ) -> RunConfig:
     if resume is not None:
         if recipe is not NO_RECIPE:
@@ -93,7 +91,7 @@ def _config(
                 "Use dataclasses.replace, or give settings alone.",
             )
         return recipe
-    return config_of(None if recipe is NO_RECIPE else str(recipe), settings, trust_code)
+    return config_of(recipe, settings, trust_code)
 
 
 def dry_run(config: RunConfig) -> list[str]:

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from shoal.api import TAKES
 from shoal.cli import text
 from shoal.cli.command import Command, Given
 from shoal.config.flags import Flags
-from shoal.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -37,23 +37,17 @@ def run(given: Given[EvaluateFlags]) -> int:
 
     Settings of data, model and loss, --metrics, --device and --threads are those of `shoal train`: --data mnist.
     """
-    path, split = Path(given.words[0]), given.flags.split
-    if not path.exists():
-        raise ConfigError(f"{path} does not exist", "Give a run folder or a weights file (.safetensors).")
-
-    if given.flags.checkpoint:
-        path = _checkpoint(path, given.flags.checkpoint)
-
     from shoal.config.metrics import list_in_words
     from shoal.config.read import read_flags
     from shoal.events.folder import RunFolder
-    from shoal.training.reopen import config_for, evaluate_saved, open_saved
+    from shoal.training.reopen import config_for, evaluate_saved
+    from shoal.training.saved import open_run
 
-    changes = read_flags(given.settings)
-    saved = open_saved(path, given.flags.trust_code)
-    config = config_for(saved, changes)
+    flags, split = given.flags, given.flags.split
+    saved = open_run(Path(given.words[0]), flags.checkpoint, flags.trust_code)
+    config = config_for(saved, read_flags(given.settings))
     metrics = evaluate_saved(saved, config, split)
-    if given.flags.json:
+    if flags.json:
         about = {"source": str(saved.source), "data": config.data.name, "split": split}
         about |= {"checked": saved.is_checked}
         text.show(json.dumps(about | metrics.record()))
@@ -67,15 +61,4 @@ def run(given: Given[EvaluateFlags]) -> int:
     return 0
 
 
-def _checkpoint(path: Path, name: str) -> Path:
-    from shoal.events.folder import RunFolder
-
-    if not RunFolder(path).config.exists():
-        raise ConfigError(
-            f"--checkpoint {name} is for a run folder, and {path} is not one", "Give runs/NAME."
-        )
-    return RunFolder(path).checkpoints / name
-
-
-_SETTINGS = ("data", "model", "loss", "train.metrics", "device", "threads")
-COMMAND = Command("evaluate", run, EvaluateFlags, words="RUN|FILE", settings=_SETTINGS)
+COMMAND = Command("evaluate", run, EvaluateFlags, words="RUN|FILE", settings=TAKES["evaluate"])

@@ -5,18 +5,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from shoal.api import TAKES
 from shoal.cli import text
 from shoal.cli.command import Command, Given
 from shoal.config.flags import Flags
 from shoal.config.kinds import AtLeast
 from shoal.config.sections.prune import Pattern, Scope
 from shoal.config.sections.values import Count, Fraction
-from shoal.errors import ConfigError
 
 if TYPE_CHECKING:
+    from shoal.api.prune import Pruned
     from shoal.training.evaluation import Metrics
-    from shoal.training.prune.one_shot import NetworkSize, PrunedOnce
-    from shoal.training.result import Result
+    from shoal.training.prune.one_shot import NetworkSize
 
 
 @dataclass(frozen=True)
@@ -58,25 +58,24 @@ def run(given: Given[PruneFlags]) -> int:
     Start with:  shoal prune runs/NAME --sparsity 0.8
     """
     flags, path = given.flags, Path(given.words[0])
-    from shoal.api.display import display_for
+    from shoal.api.prune import prune_and_tune, prune_settings
     from shoal.config.read import read_flags
     from shoal.config.schema import named_code
     from shoal.events.folder import resume_command
-    from shoal.launch.run import launch_run
-    from shoal.training.prune.one_shot import prune_once, pruning_config
-    from shoal.training.saved import exists, open_saved
+    from shoal.training.prune.one_shot import pruning_config
+    from shoal.training.saved import open_run
 
-    if not exists(path):
-        raise ConfigError(f"{path} does not exist", "Give a run folder or a weights file (.safetensors).")
-    saved = open_saved(path, flags.trust_code)
-    config = pruning_config(saved, path, _settings(flags), flags.finetune, read_flags(given.settings))
-    once = prune_once(config)
-    with display_for(to_stderr=True, quiet=flags.json) as display:
-        result = launch_run(config, display)
+    chosen = prune_settings(
+        flags.sparsity, flags.structured, flags.scope, flags.layers, flags.pattern, flags.rewind
+    )
+    saved = open_run(path, trust_code=flags.trust_code)
+    config = pruning_config(saved, path, chosen, flags.finetune, read_flags(given.settings))
+    pruned = prune_and_tune(config, to_stderr=True, quiet=flags.json)
+    result = pruned.result
     if flags.json:
-        text.show(json.dumps(_record(once, result)))
+        text.show(json.dumps(_record(pruned)))
     else:
-        text.show("\n".join(_table(once, result, f"fine-tuned, epochs: {flags.finetune}")))
+        text.show("\n".join(_table(pruned, f"fine-tuned, epochs: {flags.finetune}")))
     if result.status == "completed":
         if not flags.json:
             text.next_step("shoal", "report", result.run)
@@ -86,27 +85,13 @@ def run(given: Given[PruneFlags]) -> int:
     return 128 + (result.stopped_by or 0)
 
 
-def _settings(flags: PruneFlags) -> dict[str, Any]:
-    """The section `prune` of the run."""
-    if flags.structured:
-        for flag, given in (("--pattern", flags.pattern), ("--rewind", flags.rewind is not None)):
-            if given:
-                raise ConfigError(
-                    f"{flag} prunes single weights, and --structured removes channels", f"Remove {flag}."
-                )
-        scope = flags.scope or "layer"
-        return {"name": "channels", "sparsity": flags.sparsity, "scope": scope, "layers": flags.layers}
-    settings = {"name": "magnitude", "sparsity": flags.sparsity, "scope": flags.scope or "global"}
-    settings |= {"layers": flags.layers, "pattern": flags.pattern, "begin": 0.0, "end": 0.0}
-    return settings if flags.rewind is None else settings | {"rewind": flags.rewind}
-
-
-def _record(once: "PrunedOnce", result: "Result") -> dict[str, Any]:
+def _record(pruned: "Pruned") -> dict[str, Any]:
+    result = pruned.result
     return {
-        "before": once.before._asdict() | once.size_before._asdict(),
-        "pruned": once.after._asdict() | once.size_after._asdict(),
+        "before": pruned.before._asdict() | pruned.size_before._asdict(),
+        "pruned": pruned.pruned._asdict() | pruned.size._asdict(),
         "fine_tuned": {"loss": result.test_loss, "accuracy": result.test_accuracy},
-        "cannot_shrink": once.fixed,
+        "cannot_shrink": pruned.cannot_shrink,
         "run": result.run,
         "status": result.status,
         "weights_sha256": result.weights_sha256,
@@ -114,15 +99,16 @@ def _record(once: "PrunedOnce", result: "Result") -> dict[str, Any]:
     }
 
 
-def _table(once: "PrunedOnce", result: "Result", trained: str) -> list[str]:
+def _table(pruned: "Pruned", trained: str) -> list[str]:
     from shoal.training.evaluation import Metrics
 
+    result = pruned.result
     rows = [("", "test accuracy", "test loss", "values", "bytes")]
-    rows.append(_row("before", once.before, once.size_before))
-    rows.append(_row("pruned", once.after, once.size_after))
+    rows.append(_row("before", pruned.before, pruned.size_before))
+    rows.append(_row("pruned", pruned.pruned, pruned.size))
     if result.test_loss is not None:
-        tuned = Metrics(result.test_loss, result.test_accuracy, once.after.samples)
-        rows.append(_row(trained, tuned, once.size_after))
+        tuned = Metrics(result.test_loss, result.test_accuracy, pruned.pruned.samples)
+        rows.append(_row(trained, tuned, pruned.size))
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
     lines = [
         "  ".join(
@@ -133,7 +119,7 @@ def _table(once: "PrunedOnce", result: "Result", trained: str) -> list[str]:
     ]
     if result.masks_sha256 is not None:
         lines.append("bytes of a pruned tensor: its kept values, and one bit for each weight")
-    lines += [f"cannot shrink: {part}" for part in once.fixed]
+    lines += [f"cannot shrink: {part}" for part in pruned.cannot_shrink]
     return [*lines, f"run folder: {result.run}"]
 
 
@@ -142,17 +128,4 @@ def _row(name: str, metrics: "Metrics", size: "NetworkSize") -> tuple[str, str, 
     return name, accuracy, f"{metrics.loss:.4f}", f"{size.num_values:,}", f"{size.num_bytes:,}"
 
 
-_SETTINGS = (
-    "data",
-    "model",
-    "optimizer",
-    "schedule",
-    "launch",
-    "strategy",
-    "sync",
-    "exchange",
-    "checkpoint",
-    "output",
-)
-_ALSO = ("device", "threads", "train.batch_size", "train.micro_batch", "train.clip_norm")
-COMMAND = Command("prune", run, PruneFlags, words="RUN|FILE", settings=(*_SETTINGS, *_ALSO))
+COMMAND = Command("prune", run, PruneFlags, words="RUN|FILE", settings=TAKES["prune"])

@@ -9,7 +9,6 @@ from shoal.cli.browser import open_page
 from shoal.cli.command import Command, Given
 from shoal.cli.findings import show_findings
 from shoal.config.flags import Flags
-from shoal.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -29,31 +28,22 @@ def run(given: Given[ReportFlags]) -> int:
 
     RUN is a run folder. Nothing is trained, and torch is not needed. `shoal compare` puts several runs side by side.
     """
-    path = Path(given.words[0])
-    if not path.is_dir():
-        raise ConfigError(f"no run folder {path}", "Runs are in runs/NAME.")
-
+    from shoal.api.runs import reported
     from shoal.api.settings import MODULE
-    from shoal.compare.comparison import compare
-    from shoal.compare.one_run import findings
-    from shoal.compare.run_report import numbers_of, write_run_report
     from shoal.config.schema import named_code
-    from shoal.labs.folder import claimed, report_folder
     from shoal.labs.words import load_words
 
-    words = load_words("shoal.compare", given.flags.lang)
-    found = compare([path])
-    folder = report_folder(str(given.flags.out or ""), path.resolve().name)
-    with claimed(folder):
-        write_run_report(folder, found, words)
-    text.show(text.rows(numbers_of(found.entries[0], words)))
-    show_findings(findings(found, words), words)
-    text.show(str(folder / "report.html"))
+    lang = given.flags.lang
+    config, made = reported(Path(given.words[0]), given.flags.out, lang)
+    text.show(text.rows(made.numbers))
+    show_findings(made.findings, load_words("shoal.compare", lang))
+    text.show(str(made.page))
     if given.flags.open:
-        open_page(folder / "report.html")
-    own = named_code(found.entries[0].config)
+        open_page(made.page)
+    own = named_code(config)
     if not any(custom.name.startswith(f"{MODULE}:") for _, custom in own):  # `shoal.fit` gave it objects
-        text.next_step("shoal", "compare", path / "config.toml", *["--trust-code"] * bool(own))
+        recipe = Path(given.words[0]) / "config.toml"
+        text.next_step("shoal", "compare", recipe, *["--trust-code"] * bool(own))
     return 0
 
 

@@ -28,15 +28,12 @@ def run(given: Given[RunsFlags]) -> int:
 
     Conditions and orders use the columns, every setting (optimizer.lr) and every result (bytes_sent).
     """
+    from shoal.api.runs import selected
     from shoal.report.plain_tables import aligned
-    from shoal.report.run_table import COLUMNS, listed_runs, matching, metrics_of, ordered, row_of
+    from shoal.report.run_table import COLUMNS, metrics_of, row_of
 
     flags = given.flags
-    runs, damaged = listed_runs(Path(given.words[0] if given.words else "runs"))
-    for condition in flags.where:
-        runs = matching(runs, condition)
-    if flags.sort:
-        runs = ordered(runs, flags.sort)
+    runs, damaged = selected(Path(given.words[0] if given.words else "runs"), flags.where, flags.sort)
     for sentence in damaged:
         text.warn(f"warning: {sentence}")
     if flags.json:

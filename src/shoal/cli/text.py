@@ -173,8 +173,27 @@ def _has_styles(stream: TextIO) -> bool:
     return stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
 
+PACKAGE = Path(__file__).parents[1]
+_PAGE = re.compile(r"(?<![\w./])docs/[\w/-]+\.md\b")
+
+
+def with_pages(message: str, package: Path = PACKAGE) -> str:
+    """A message whose pages, `docs/NAME.md`, are paths that exist: in the package, or in the checkout that it is in.
+
+    In the folder of the checkout the short name is such a path.
+    """
+
+    def found(name: re.Match[str]) -> str:
+        pages = (home / name[0] for home in (package, package.parents[1]))
+        page = next((page for page in pages if page.is_file()), Path(name[0]))
+        return name[0] if page == Path(name[0]).absolute() else str(page)
+
+    return _PAGE.sub(found, message)
+
+
 def _safe(message: str, stream: TextIO) -> str:
     """The message with all control characters escaped, but for our own bold and colours on a terminal."""
+    message = with_pages(message)
     if not _has_styles(stream):
         return printable(message)
     return "".join(part if _STYLE.fullmatch(part) else printable(part) for part in _STYLE.split(message))

@@ -67,7 +67,7 @@ class Variant:
 
 
 def variants_of(
-    recipes: Sequence[str], flags: Sequence[str], trust_code: bool = False, every: bool = False
+    recipes: Sequence[str], flags: Sequence[str] | Tree, trust_code: bool = False, every: bool = False
 ) -> list[Variant]:
     """The runs that a comparison, a plain recipe, or several recipes ask for; flags override the settings of all.
 
@@ -76,7 +76,7 @@ def variants_of(
     the settings is left out, with a warning; one of the user's own is an error. With `trust_code`, the files may name
     the user's own functions.
     """
-    changes = read_flags(flags)
+    changes = flags if isinstance(flags, dict) else read_flags(flags)
     if changes.get("output", {}).keys() - {"trace"}:
         raise ConfigError(
             "every run has the name of its variant", "Choose the folder of all runs with --out DIR."

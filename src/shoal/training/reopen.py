@@ -17,21 +17,24 @@ from shoal.training.build import build_measures, build_model, torch_settings
 from shoal.training.evaluation import Metrics, evaluate
 from shoal.training.saved import Saved, config_for, open_saved
 
-__all__ = ["Saved", "config_for", "evaluate_model", "evaluate_saved", "open_saved"]
+__all__ = ["Saved", "config_for", "evaluate_model", "evaluate_saved", "open_saved", "saved_model"]
 
 
 def evaluate_saved(saved: Saved, config: RunConfig, split: str) -> Metrics:
     """Loss, accuracy and metrics of saved weights on a split of the data that the config names."""
     with torch_settings(config) as device:
         dataset = load(config.data).to(device)
-        model = build_model(config, dataset)
-        try:
-            saved.load_into(model)
-        except CheckpointError as error:
-            raise CheckpointError(
-                f"{saved.source} does not fit {config.model.name}: {error.message}"
-            ) from None
-        return evaluate_model(model.to(device), config, dataset, split)
+        return evaluate_model(saved_model(saved, config, dataset).to(device), config, dataset, split)
+
+
+def saved_model(saved: Saved, config: RunConfig, dataset: DataSet) -> nn.Module:
+    """The model that the config names, with the saved weights."""
+    model = build_model(config, dataset)
+    try:
+        saved.load_into(model)
+    except CheckpointError as error:
+        raise CheckpointError(f"{saved.source} does not fit {config.model.name}: {error.message}") from None
+    return model
 
 
 def evaluate_model(model: nn.Module, config: RunConfig, dataset: DataSet, split: str) -> Metrics:

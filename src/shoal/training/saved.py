@@ -51,6 +51,20 @@ def _run_of_checkpoint(path: Path) -> RunFolder | None:
     return folder if path.parent == folder.checkpoints and folder.config.exists() else None
 
 
+def open_run(path: Path, checkpoint: str = "", trust_code: bool = False) -> Saved:
+    """The weights of a run or a file that a user names; with `checkpoint`, of this checkpoint of a run."""
+    if not exists(path):
+        raise ConfigError(f"{path} does not exist", "Give a run folder or a weights file (.safetensors).")
+    if not checkpoint:
+        return open_saved(path, trust_code)
+    run = RunFolder(path)
+    if not run.config.exists():
+        raise ConfigError(
+            f"--checkpoint {checkpoint} is for a run folder, and {path} is not one", "Give runs/NAME."
+        )
+    return open_saved(run.checkpoints / checkpoint, trust_code)
+
+
 def open_saved(path: Path, trust_code: bool = False) -> Saved:
     """The weights of a run folder (of its newest checkpoint, if it did not finish) or of a safetensors file.
 

@@ -10,6 +10,8 @@ from shoal.cli.doctor.probes import DataFacts, DockerFacts, Memory, TorchFacts
 
 CPU_BUILD = TorchFacts("2.13.0+cpu")
 CUDA_BUILD = TorchFacts("2.13.0", cuda="12.8")
+ARCHS = ("sm_75", "sm_80", "sm_90", "sm_100a", "compute_120")
+OLD_GPU = TorchFacts("2.13.0", "", "12.8", ("A100", "V100"), ((8, 0), (7, 0)), ARCHS)
 
 
 def always(answer):
@@ -49,6 +51,12 @@ BROKEN = {
         "sees no GPU",
         "CUDA_VISIBLE_DEVICES",
     ),
+    "old GPU": (
+        doctor.cuda(always(OLD_GPU), always((12, 8))),
+        "WARN",
+        "V100 has compute capability 7.0, but this torch is compiled for sm_75",
+        "docs/en/setup.md",
+    ),
     "cores": (doctor.cores(always(0.5)), "WARN", "0.5", "--cpus"),
     "memory": (doctor.memory(always(Memory(8 * GIB, GIB))), "WARN", "1.0 of 8.0 GiB", "--micro-batch"),
     "memfd": (doctor.memfd(always("denied")), "WARN", "denied", "/proc"),
@@ -86,6 +94,15 @@ BROKEN = {
     ),
     "full disk": (doctor.folder(always(Path("/")), always(""), always(1)), "WARN", "0.0 GiB", "--runs-dir"),
 }
+
+
+@pytest.mark.parametrize(
+    ("capability", "expected"),
+    {(7, 0): False, (8, 6): True, (9, 0): True, (10, 0): True, (10, 3): False, (12, 1): True}.items(),
+)
+def test_machine_code_runs_on_its_major_version_and_other_code_on_later_ones(capability, expected):
+    assert doctor.runs_on(capability, ARCHS) == expected
+    assert doctor.runs_on(capability, ()), "not known"
 
 
 @pytest.mark.parametrize("name", FINE)

@@ -4,9 +4,10 @@ FAIL: no run works. WARN: some runs do not work, and the check says which; a GPU
 """
 
 import platform
+import re
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -26,6 +27,8 @@ INSTALL = "pip install --constraint constraints.txt --editable ."
 INSTALL_CUDA = (
     "pip install --force-reinstall --index-url https://pypi.org/simple --constraint constraints.txt torch"
 )
+
+OTHER_BUILD = "install the build of torch for this GPU: docs/en/setup.md, GPU builds"
 
 
 @dataclass(frozen=True)
@@ -90,10 +93,14 @@ def cuda(
     facts: Callable[[], probes.TorchFacts] = probes.torch_facts,
     driver: Callable[[], tuple[int, int] | None] = probes.driver_cuda,
 ) -> Outcome:
-    """The driver and torch's build fit each other, and torch sees the GPU."""
+    """The driver and torch's build fit each other, torch sees the GPU, and was compiled for it."""
     known, newest = facts(), driver()
     supports = f"the driver supports CUDA up to {_dotted(newest)}" if newest else ""
     install_driver = "sudo ubuntu-drivers install (Debian: sudo apt install nvidia-driver)"
+    for name, capability in zip(known.gpus, known.capabilities, strict=False):
+        if not runs_on(capability, known.archs):
+            found = f"{name} has compute capability {_dotted(capability)}, but this torch is compiled for "
+            return _warn(f"{found}{', '.join(known.archs)}: --device cuda does not work", OTHER_BUILD)
     if known.gpus:
         return Outcome(
             "OK", f"{', '.join(known.gpus)} (torch for CUDA {known.cuda}{supports and '; ' + supports})"
@@ -111,6 +118,27 @@ def cuda(
     reason = f": {known.error}" if known.error else ""
     repair = "unset CUDA_VISIBLE_DEVICES; nvidia-smi (in a container: docker run --gpus all)"
     return _warn(f"{supports}, but torch sees no GPU{reason}", repair)
+
+
+def runs_on(capability: tuple[int, int], archs: Sequence[str]) -> bool:
+    """Whether a GPU of this compute capability runs what torch was compiled for; true where that is not known.
+
+    Machine code (sm_86) runs on the same major version from its minor version on. Code that the driver compiles
+    (compute_86) runs on every later capability. A name with a letter is for one capability (a) or one family (f).
+
+    >>> runs_on((8, 9), ["sm_80", "sm_90"]), runs_on((7, 0), ["sm_80", "sm_90"]), runs_on((12, 0), ["compute_90"])
+    (True, False, True)
+    """
+    found = [re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", arch) for arch in archs]
+    built = [(each[1], (int(each[2]), int(each[3])), each[4]) for each in found if each]
+
+    def fits(kind: str, least: tuple[int, int], letter: str) -> bool:
+        if letter == "a":
+            return capability == least
+        is_family = kind == "sm" or letter == "f"
+        return capability >= least and (capability[0] == least[0] or not is_family)
+
+    return not built or any(fits(*each) for each in built)
 
 
 def cores(usable: Callable[[], float] = probes.usable_cores) -> Outcome:

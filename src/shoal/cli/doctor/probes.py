@@ -29,6 +29,10 @@ class TorchFacts:
     """The CUDA version it was built for; None for a CPU build."""
     gpus: tuple[str, ...] = ()
     """Names of the GPUs it can use."""
+    capabilities: tuple[tuple[int, int], ...] = ()
+    """Their compute capabilities."""
+    archs: tuple[str, ...] = ()
+    """What it was compiled for: sm_90 is machine code, compute_90 is code that the driver compiles."""
 
 
 @dataclass(frozen=True)
@@ -68,10 +72,12 @@ def torch_facts() -> TorchFacts:
         return TorchFacts(error=str(error).splitlines()[0] if str(error) else repr(error))
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    names = tuple(torch.cuda.get_device_name(index) for index in range(count))
+        gpus = range(torch.cuda.device_count() if torch.cuda.is_available() else 0)
+        names = tuple(map(torch.cuda.get_device_name, gpus))
+        capabilities = tuple(map(torch.cuda.get_device_capability, gpus))
+        archs = tuple(torch.cuda.get_arch_list()) if gpus else ()
     error = str(said[0].message).splitlines()[0] if said else ""
-    return TorchFacts(torch.__version__, error, torch.version.cuda, names)
+    return TorchFacts(torch.__version__, error, torch.version.cuda, names, capabilities, archs)
 
 
 def driver_cuda() -> tuple[int, int] | None:

@@ -64,7 +64,7 @@ def unknown_strategy(name: str) -> ConfigError:
         return ConfigError(
             unknown("strategy", name, STRATEGIES), "For one of your own, write package.module:function."
         )
-    more = "; docs/deepspeed.md translates its settings" if name.lower() == "deepspeed" else ""
+    more = "; docs/en/deepspeed.md translates its settings" if name.lower() == "deepspeed" else ""
     return ConfigError(
         f"unknown strategy '{name}': its counterpart is {counterpart.split()[1]}", f"Use {counterpart}{more}."
     )

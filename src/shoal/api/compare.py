@@ -1,0 +1,216 @@
+"""`shoal.compare`: the same training by several strategies, one run after another, and what their results say."""
+
+import os
+import shlex
+import sys
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TextIO, Unpack
+
+from shoal.api.keywords import Settings
+from shoal.api.notebook import in_notebook
+from shoal.api.settings import tree_of
+from shoal.compare.comparison import Comparison, not_scheduled
+from shoal.compare.comparison import compare as compare_runs
+from shoal.compare.comparison_report import write_report
+from shoal.compare.earlier import earlier_runs
+from shoal.compare.remark import Remark, notes
+from shoal.compare.table import as_data, described
+from shoal.compare.variants import Variant, taken_over, train, train_again, variants_of
+from shoal.compare.verdict import verdict
+from shoal.config.arguments import checks_arguments
+from shoal.errors import ConfigError, ShoalError
+from shoal.events.clocks import BUSY
+from shoal.labs.folder import claimed, report_folder
+from shoal.labs.words import load_words
+from shoal.printable import printable
+from shoal.training.result import Result
+from shoal.training.stop import Series
+from shoal.words import Words
+
+MOST_REPEATED_S = 5.0
+"""The longest time for which runs that a busy machine delayed are repeated."""
+
+
+@dataclass(frozen=True, repr=False)
+class Compared:
+    """Several runs side by side."""
+
+    runs: tuple[dict[str, Any], ...]
+    """A row for each run, as pandas takes them: accuracy, speed, where its time went, whether it equals one machine."""
+    remarks: tuple[Remark, ...]
+    """The verdict: what holds, what costs time, and what to try next."""
+    notes: tuple[str, ...]
+    """What a reader needs to know before the numbers."""
+    page: Path
+    """The page of the comparison, for a browser; tables, figures and the folder `runs` are beside it."""
+
+    def __repr__(self) -> str:
+        return f"Compared({', '.join(run['name'] for run in self.runs)}; {self.page})"
+
+
+@checks_arguments
+def compare(
+    *recipes: str | Path | Result,
+    out: str | Path | None = None,
+    runs: str | Path | None = None,
+    all: bool = False,  # noqa: A002 (as --all)
+    lang: Literal["en", "zh"] = "en",
+    progress: bool = True,
+    trust_code: bool = False,
+    **settings: Unpack[Settings],
+) -> Compared:
+    """Train the same model by several strategies, or compare finished runs, as `shoal compare` does.
+
+        shoal.compare("quickstart", epochs=1)       the same training in eight ways, or with all=True in all
+        shoal.compare("mine.toml", "other.toml")    several recipes, as they are
+        shoal.compare(one, two)                     finished runs: results or folders; nothing is trained
+
+    Settings apply to every run that is trained; those of the launcher, such as `workers`, only to runs with several
+    workers. `out` is the folder of the page and the runs, by default reports/compare-TIME. `runs` is the folder of an
+    earlier comparison, whose finished runs are reused; `all` also trains the variants in a recipe's table [more].
+    """
+    names = [str(each.run if isinstance(each, Result) else each) for each in recipes]
+    if not names:
+        raise ConfigError("compare needs a recipe, or two runs", "Start with shoal.compare('quickstart').")
+    words = load_words("shoal.compare", lang)
+    changes = tree_of(settings)
+    flags = [*(f"--{name.replace('_', '-')}" for name in settings), *(["--runs"] if runs else [])]
+    finished = are_runs(names, flags)
+    variants = [] if finished else variants_of(names, changes, trust_code, all)
+    earlier = earlier_runs(runs) if runs else None
+    folder = report_folder(str(out or ""), "compare")
+    command = ", ".join([*map(repr, names), *(f"{name}={value!r}" for name, value in settings.items())])
+    stream = sys.stdout if in_notebook() else sys.stderr
+    with Series(), claimed(folder):
+        if finished:
+            folders = [Path(name) for name in names]
+        else:
+            shown = Progress(stream, not progress, every=all, warn=_warn)
+            folders = train_all(variants, folder / "runs", earlier, words, shown)
+        comparison, remarks = judged(
+            folders, folder, f"shoal.compare({command})", words, trained=not finished
+        )
+    rows = tuple(as_data(entry, comparison, words) for entry in comparison.entries)
+    return Compared(rows, tuple(remarks), tuple(notes(comparison, words)), folder / "report.html")
+
+
+def _warn(line: str) -> None:
+    warnings.warn(line, stacklevel=2)
+
+
+def are_runs(names: Sequence[str], flags: Sequence[str]) -> bool:
+    """Whether the names are run folders; a single run, or flags for finished runs, are refused."""
+    folders = [name for name in names if Path(name).is_dir()]
+    for name in names:
+        if "/" in name and Path(name).suffix != ".toml" and not Path(name).exists():
+            raise ConfigError(f"no run folder {name}", "`shoal compare runs/*` compares all finished runs.")
+        if folders and not (Path(name) / "config.toml").exists():
+            raise ConfigError(
+                f"{name} is not a run folder",
+                f"To compare the runs in it: shoal compare {name}/*"
+                if name in folders
+                else "Recipes and runs cannot be compared together.",
+            )
+    if folders and len(names) == 1:
+        raise ConfigError(f"{names[0]} is a single run", "Name at least two runs to compare.")
+    if folders and flags:
+        raise ConfigError(
+            f"{flags[0].partition('=')[0]} has no effect on finished runs",
+            "Compare a recipe to train with other settings.",
+        )
+    return bool(folders)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How much is shown while runs are trained, and where."""
+
+    stream: TextIO
+    quiet: bool
+    every: bool
+    """Whether all variants are shown, and so each with its settings."""
+    warn: Callable[[str], None]
+
+
+def train_all(
+    variants: Sequence[Variant], folder: Path, earlier: Path | None, words: Words, progress: Progress
+) -> list[Path]:
+    """Train one variant after another, and once more those that other work on the machine delayed.
+
+    If one fails or is interrupted, the finished runs stay and can be compared: a warning says so.
+    """
+    from shoal.labs.watch import watch_for  # loads torch
+
+    finished: list[Path] = []
+    took_s: dict[str, float] = {}
+    begin_s = time.perf_counter()
+    width = max(len(variant.name) for variant in variants)
+    try:
+        with watch_for(progress.stream, progress.quiet) as watch:
+            watch.say(words("progress.compared", count=len(variants)))
+            for number, variant in enumerate(variants, 1):
+                label = f"{number:{len(str(len(variants)))}}/{len(variants)}  {variant.name:{width}}"
+                if earlier and taken_over(variant, folder, earlier):
+                    finished.append(folder / variant.name)
+                    watch.say(f"  {label}  {words('progress.taken_over', folder=earlier)}")
+                    continue
+                start_s = time.perf_counter()
+                try:
+                    train(variant, folder, watch.running(f"  {label.rstrip()}"))
+                except ShoalError as error:
+                    if not (variant.may_be_left_out and error.exit_code == ConfigError.exit_code):
+                        raise
+                    watch.say(f"  {label}  {words('progress.left_out', why=printable(error.message))}")
+                    continue
+                finished.append(folder / variant.name)
+                took_s[variant.name] = time.perf_counter() - start_s
+                left = [
+                    each for each in variants[number:] if not (earlier and (earlier / each.name).exists())
+                ]
+                so_far = _so_far(begin_s, len(took_s), len(left), words)
+                how = f"  {described(variant.config, words)}" * progress.every
+                watch.say(f"  {label}  {took_s[variant.name]:5.1f} s  {so_far}{how}")
+            left_s = MOST_REPEATED_S
+            for variant in [each for each in variants if each.name in took_s]:
+                processes = variant.config.launch.workers + variant.config.num_servers
+                if processes > (os.cpu_count() or 1):
+                    continue  # its own processes delay each other, then as now
+                if (not_scheduled(folder / variant.name) or 0.0) > BUSY and took_s[variant.name] <= left_s:
+                    left_s -= took_s[variant.name]
+                    again = watch.running(f"  {words('progress.again', name=variant.name)}")
+                    train_again(variant, folder, again)
+                    watch.say(f"  {words('progress.busy_again', name=variant.name)}")
+    except (KeyboardInterrupt, ShoalError):
+        if finished:
+            progress.warn(
+                words("progress.finished_one", folder=finished[0])
+                if len(finished) == 1
+                else words("progress.finished", folder=shlex.quote(str(folder)))
+            )
+        raise
+    return finished
+
+
+def _so_far(begin_s: float, done: int, left: int, words: Words) -> str:
+    """The time since the first run began, and the whole time if the runs that are left take as long as these did."""
+    elapsed_s = time.perf_counter() - begin_s
+    return words("progress.so_far", elapsed=elapsed_s, expected=elapsed_s * (1 + left / done))
+
+
+def judged(
+    runs: Sequence[Path], folder: Path, command: str, words: Words, trained: bool
+) -> tuple[Comparison, list[Remark]]:
+    """Compare finished runs, and write the page about them: `command` made it."""
+    comparison = compare_runs(runs)
+    remarks = verdict(comparison, words)
+    facts: dict[str, str] = {}
+    if trained:
+        from shoal.labs.machine import machine  # loads torch
+
+        facts = machine()
+    write_report(folder, comparison, remarks, command, facts, words)
+    return comparison, remarks
