@@ -57,28 +57,33 @@ PROGRAM = """
 import os, sys
 from shoal.cli.train.command import COMMAND
 from shoal.cli.train.command import place_of, set_threads
+from shoal.config.read import read
 
-set_threads(place_of(COMMAND.parse(sys.argv[2:]).flags), int(sys.argv[1]))
+place = place_of(COMMAND.parse(sys.argv[2:]).flags)
+assert set_threads(place, read(None, sys.argv[1].split()))
 assert "torch" not in sys.modules
 print(os.environ.get("OMP_NUM_THREADS"))
 """
 
 
 @pytest.mark.parametrize(
-    ("threads", "words", "said"),
+    ("settings", "words", "said"),
     [
-        (0, "", "None"),
-        (3, "", "3"),
-        (0, "--rank 0 --world-size 64 --master 127.0.0.1:5", "1"),
-        (0, "--rank 0 --world-size 64 --master localhost:5", "1"),
-        (0, "--rank 0 --n_devices 64 --master_port 5", "1"),
-        (0, "--rank 0 --world-size 64 --master 10.0.0.7:5", "None"),
-        (5, "--rank 0 --world-size 64 --master 127.0.0.1:5", "5"),
+        ("", "", "None"),
+        ("--threads 3", "", "3"),
+        ("--strategy ddp --workers 64", "", "1"),
+        ("--strategy ddp --workers 64 --threads 2", "", "2"),
+        ("--strategy ddp --workers 64 --launcher threads", "", "None"),
+        ("", "--rank 0 --world-size 64 --master 127.0.0.1:5", "1"),
+        ("", "--rank 0 --world-size 64 --master localhost:5", "1"),
+        ("", "--rank 0 --n_devices 64 --master_port 5", "1"),
+        ("", "--rank 0 --world-size 64 --master 10.0.0.7:5", "None"),
+        ("--threads 5", "--rank 0 --world-size 64 --master 127.0.0.1:5", "5"),
     ],
 )
-def test_workers_by_hand_on_one_machine_divide_its_cores(threads, words, said):
+def test_workers_on_one_machine_divide_its_cores(settings, words, said):
     environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
-    command = [sys.executable, "-c", PROGRAM, str(threads), *words.split()]
+    command = [sys.executable, "-c", PROGRAM, settings, *words.split()]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=True)
     assert done.stdout.strip() == said
 

@@ -199,11 +199,10 @@ def _only_show(given: Given[TrainFlags]) -> int:
 def _train(given: Given[TrainFlags]) -> "tuple[RunConfig, Result]":
     flags, folder, config = given.flags, given.flags.resume, _config(given)
     place = place_of(flags)
-    if (
-        not flags.quiet and place is None and "RANK" not in os.environ
-    ):  # else one of many workers that others start
-        text.show(_beginning(config))
     is_fresh = set_threads(place, config)
+    is_started = place is not None or "RANK" in os.environ  # one of many workers
+    if is_fresh and not flags.quiet and not is_started:
+        text.show(_beginning(config))
     with loading() if is_fresh else nullcontext():
         take_gpu(flags.gpu)
 
