@@ -48,9 +48,7 @@ def test_every_variant_uses_all_cores_together_unless_it_says_otherwise():
 
 def test_one_process_with_the_workers_number_of_threads_is_always_there(monkeypatch):
     for cores, name in ((2, "single-1-core"), (4, "single-2-threads"), (1, "single")):
-        monkeypatch.setattr(
-            "shoal.compare.variants.threads_per_worker", lambda workers, n=cores: max(1, n // workers)
-        )
+        monkeypatch.setattr(module, "threads_per_worker", lambda workers, n=cores: max(1, n // workers))
         configs = by_name(["quickstart"])
         assert configs[name].strategy == "single"
         assert configs[name].threads == configs["ddp-shm"].threads
