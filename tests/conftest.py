@@ -4,6 +4,7 @@ import gc
 import signal
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -108,7 +109,7 @@ def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     empty = Drawing(b"", b"", "<svg/>", "<svg/>")
     for module, losses in (("comparison_report", "loss_figure"), ("run_report", "training_figure")):
         for figure in (losses, "time_figure"):
-            monkeypatch.setattr(f"shoal.compare.{module}.{figure}", lambda *_: empty)
+            monkeypatch.setattr(import_module(f"shoal.compare.{module}"), figure, lambda *_: empty)
 
 
 def pytest_collection_finish() -> None:

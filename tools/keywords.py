@@ -40,11 +40,7 @@ PLAIN = {
 
 
 def written(kind: Any) -> list[str]:
-    """The parts of the union that a kind is, as Python writes them.
-
-    >>> written(Literal["a", "b"] | None)
-    ["Literal['a', 'b']", 'None']
-    """
+    """The parts of the union that a kind is, as Python writes them: `Literal['a', 'b']` and `None`."""
     if kind == ImportPath:
         return [*OWN]
     if words := literals(kind):

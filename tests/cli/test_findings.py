@@ -6,6 +6,7 @@ import pytest
 
 from shoal.cli.findings import MOST, show_after_training, show_findings
 from shoal.cli.main import main
+from shoal.compare import comparison, one_run
 from shoal.compare.remark import Remark
 from shoal.labs.words import load_words
 
@@ -48,8 +49,8 @@ class Trained:
 def test_three_findings_after_training_with_several_workers(
     workers, steps, shown, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr("shoal.compare.comparison.compare", lambda _: None)
-    monkeypatch.setattr("shoal.compare.one_run.findings", lambda *_: [LONG] * 5)
+    monkeypatch.setattr(comparison, "compare", lambda _: None)
+    monkeypatch.setattr(one_run, "findings", lambda *_: [LONG] * 5)
     show_after_training(Trained(str(tmp_path), workers, steps))
     lines = capsys.readouterr().out.splitlines()
     assert sum("→" in line for line in lines) == shown
@@ -59,7 +60,7 @@ def test_three_findings_after_training_with_several_workers(
 def test_events_that_take_long_to_read_are_left_to_the_report(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("shoal.cli.findings.MOST_EVENT_BYTES", 10)
     (tmp_path / "events.rank0.jsonl").write_text("x" * 11)
-    monkeypatch.setattr("shoal.compare.comparison.compare", lambda _: 1 / 0)
+    monkeypatch.setattr(comparison, "compare", lambda _: 1 / 0)
     show_after_training(Trained(str(tmp_path), 2))
     assert capsys.readouterr().out.startswith("next  ")
 

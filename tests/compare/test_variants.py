@@ -56,9 +56,7 @@ def test_every_variant_uses_all_cores_together_unless_it_says_otherwise():
 
 def test_one_process_with_the_workers_number_of_threads_is_always_there(here, monkeypatch):
     for cores, singles in ((1, [1]), (2, [1, 2]), (4, [2, 4, 1])):
-        monkeypatch.setattr(
-            "shoal.compare.variants.threads_per_worker", lambda workers, n=cores: max(1, n // workers)
-        )
+        monkeypatch.setattr(module, "threads_per_worker", lambda workers, n=cores: max(1, n // workers))
         configs = by_name(["quickstart"], every=True)
         assert configs["single"].threads == configs["ddp"].threads
         assert [config.threads for config in configs.values() if config.strategy == "single"] == singles

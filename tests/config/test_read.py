@@ -35,6 +35,13 @@ def test_another_choice_replaces_the_section_of_the_recipe(tmp_path):
     assert read(str(recipe), ["--optimizer", "adam"]).optimizer == AdamConfig()
 
 
+def test_the_name_of_a_run_leaves_the_other_settings_of_its_output(tmp_path):
+    recipe = tmp_path / "mine.toml"
+    recipe.write_text('[output]\ndir = "elsewhere"\nname = "old"\n')
+    output = read(str(recipe), ["--name", "new"]).output
+    assert (output.dir, output.name) == ("elsewhere", "new")
+
+
 def test_a_recipe_may_name_a_choice_in_one_word():
     assert from_tree({"model": "mlp"}).model == MlpConfig()
     assert from_tree(merge({"model": "mlp"}, read_flags(["--model.hidden", "8"]))).model == MlpConfig(

@@ -1,7 +1,9 @@
 """The strategies of the package, on the problem of the programs in 100 lines; and how a worker runs either."""
 
-import importlib
-from functools import partial
+import sys
+from functools import cache, partial
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 
 import single
 from server_cases import bsp, strategy_of
@@ -26,6 +28,7 @@ from shoal.strategies.strategy import Pause, Serving, Share
 from shoal.strategies.tensor.divide import divide
 from shoal.strategies.update import Update
 
+FOLDER = Path(__file__).parents[2] / "examples" / "in_100_lines"
 SAMPLES = 13
 """Of a batch: shares are uneven."""
 LR = 0.01
@@ -95,8 +98,17 @@ def seed_of(name, group):
     return 0 if group.rank == holder else 1 + group.rank
 
 
+@cache
+def program(name):
+    """A program, by its file: folders of tests have names such as `local`, and Python takes them for packages."""
+    spec = spec_from_file_location(f"{FOLDER.name}_{name}", FOLDER / f"{name}.py")
+    sys.modules[spec.name] = module = module_from_spec(spec)  # RPC finds functions by the names of their modules
+    spec.loader.exec_module(module)
+    return module
+
+
 def train_program(group, name, make_optimizer=single.adam, **options):
     """The weights that this worker has after the last step."""
     model = single.network(seed_of(name, group))
-    weights = importlib.import_module(name).train(group, model, batches(), make_optimizer, **options)
+    weights = program(name).train(group, model, batches(), make_optimizer, **options)
     return {name: each.detach().clone() for name, each in weights.items()}

@@ -6,19 +6,17 @@ import sys
 from functools import cache, partial
 from pathlib import Path
 
-import ddp
 import pytest
 import single
 import torch
 from group_worlds import World
-from hundred_line_cases import batches, train_program, train_real
+from hundred_line_cases import FOLDER, batches, program, train_program, train_real
 from strategy_cases import distance, on_threads
 from torch import nn
 
 from shoal.cli.main import main
 from shoal.comm.alone import alone
 
-FOLDER = Path(__file__).parents[2] / "examples" / "in_100_lines"
 PROGRAMS = sorted(path.stem for path in FOLDER.glob("*.py"))
 STRATEGY_PROGRAMS = [name for name in PROGRAMS if name not in ("single", "rpc")]
 
@@ -75,7 +73,7 @@ def test_a_bucket_whose_gradient_is_missing_is_an_error():
 
     model = Partial(*single.network(), nn.Linear(5, 5).double())
     with pytest.raises(RuntimeError):
-        ddp.train(alone(), model, batches(), single.adam)
+        program("ddp").train(alone(), model, batches(), single.adam)
 
 
 # As a user starts them.

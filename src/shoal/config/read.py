@@ -266,9 +266,13 @@ def merge(recipe: Tree, flags: Tree) -> Tree:
         and not any(axis in merged["mesh"] for axis in LAYOUT_AXES)
     ):
         merged.pop("mesh")
+    of_section = kinds_of(RunConfig)
     for key, value in flags.items():
         old = merged.get(key, {})
-        if isinstance(value, dict) and value.get("name", old.get("name")) == old.get("name"):
+        is_choice = len(choices(of_section.get(key))) > 1  # the name of `output` is the run's
+        if isinstance(value, dict) and (
+            not is_choice or value.get("name", old.get("name")) == old.get("name")
+        ):
             merged[key] = {**old, **value}
         else:
             merged[key] = value

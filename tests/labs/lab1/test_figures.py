@@ -12,7 +12,7 @@ def series(*seconds):
         Curve(np.arange(len(each)), 64.0 * np.arange(len(each)), np.array(each), 10.0 - np.arange(len(each)))
         for each in seconds
     ]
-    runs = [Run(None, None, curve, 0, {}, ()) for curve in curves]
+    runs = [Run(None, None, curve, 0, {}, (), np.array([])) for curve in curves]
     return Series("gd", tuple(runs))
 
 

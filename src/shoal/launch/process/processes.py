@@ -4,8 +4,8 @@ The launcher holds the store where workers meet, on loopback and on a port that 
 death of any worker. Workers run in sessions of their own: Ctrl-C reaches the launcher alone, which passes it on once,
 and killing a worker's process group ends whatever it started. A worker dies with its launcher
 (`child.die_with_parent`), and so does what it started (`orphans.py`).
-Workers are copies of a template that has loaded torch once (`template.py`), where the system can make such copies.
-Those of `shoal train` are copies of the command itself (`forks.py`), unless a thread runs in it or it has used a GPU.
+Workers are copies of a template that has loaded torch once (`template.py`), where the system can make such copies. The
+workers of `shoal train` are copies of the command itself (`forks.py`), unless a thread runs in it or it has used a GPU.
 """
 
 import contextlib
