@@ -91,9 +91,9 @@ complete -c shoal -f -a '(_shoal_words; or __fish_complete_path (commandline -ct
 def run(given: Given[Flags]) -> int:
     """Print a script for your shell, which completes commands, flags and choices.
 
-        eval "$(shoal completion bash)"                                   in ~/.bashrc
-        eval "$(shoal completion zsh)"                                    in ~/.zshrc, after compinit
-        shoal completion fish > ~/.config/fish/completions/shoal.fish     once, and after an update
+        eval "$(shoal completion bash)"            in ~/.bashrc
+        eval "$(shoal completion zsh)"             in ~/.zshrc, after compinit
+        shoal completion fish > shoal.fish         in ~/.config/fish/completions
 
     The script asks nothing of shoal when it completes: it lists the words of this version.
     """

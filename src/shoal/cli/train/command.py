@@ -136,10 +136,10 @@ def set_threads(place: GivenAddress | None, config: "RunConfig") -> bool:
 def run(given: Given[TrainFlags]) -> int:
     """Train a model from a recipe and flags, or resume a run.
 
-        shoal train quickstart                                 a small network on digits, in seconds
-        shoal train quickstart --strategy ddp --workers 2      the same by two workers
-        shoal train --data mnist --optimizer sgd --lr 0.05     your own choices instead of a recipe
-        shoal train --resume runs/NAME                         go on with a run that was stopped
+        shoal train quickstart                              a small network
+        shoal train quickstart --strategy ddp --workers 2   the same by two workers
+        shoal train --data mnist --optimizer sgd --lr 0.05  your own choices
+        shoal train --resume runs/NAME                      go on with a run
 
     RECIPE is a TOML file, or the name of one that comes with shoal, such as quickstart. Flags override the recipe. A
     flag that names another choice than the recipe (--optimizer sgd) replaces that whole section.
