@@ -18,6 +18,7 @@ import torch
 from shoal.cli.main import main
 
 GOLDEN = Path(__file__).with_name("messages.txt")
+CHECKOUT = Path(__file__).resolve().parents[1]
 FILES = {
     "mine.py": "def right(group, bucket, times=1.0):\n    return group.all_reduce(bucket)\n",
     "unfinished/config.toml": "seed = 1",
@@ -60,7 +61,7 @@ def answer(line: str, folder: Path) -> str:
     before = written(folder)
     with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
         code = main(shlex.split(line)[1:])
-    said = err.getvalue().replace(str(folder), "FOLDER")
+    said = err.getvalue().replace(str(folder), "FOLDER").replace(f"{CHECKOUT}/", "")
     assert (code, out.getvalue()) == (2, ""), f"{line}: exit code {code}, {out.getvalue()}{said}"
     assert said.startswith("error: ")
     assert "Traceback" not in said
