@@ -220,7 +220,7 @@ def test_all_files_of_a_run_have_its_id_and_no_bit_of_its_weights_depends_on_it(
         == folder.read_result()["weights_sha256"]
     )
     # A recipe made of a run's settings is another run.
-    assert shoal("train", str(folder.config), "--name", "third")[0] == 0
+    assert shoal("train", str(folder.config), "--name", "third", "--runs-dir", "runs")[0] == 0
     assert RunFolder(here / "runs/third").run_id != folder.run_id
 
 
