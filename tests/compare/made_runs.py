@@ -29,6 +29,7 @@ def write_run(
     encode_ms=0.0,
     mapped_bytes=0,
     counts_bytes=True,
+    cores=None,
     **result,
 ):
     """A finished run. Each rank computes, moves and waits for the given milliseconds in each step, or in turns.
@@ -41,7 +42,7 @@ def write_run(
     jitter = 1 + noise * np.sin(np.arange(STEPS))
     ends_s = np.cumsum(jitter * step_ms) / 1e3
     for rank in range(len(ranks)):
-        records = []
+        records = [{"event": "start", "step": 0, "run_id": run_id, "cores": cores}] if cores else []
         for number in range(STEPS):
             compute, move, wait = ranks[(rank + number * turns) % len(ranks)]
             last = max(c for c, _, _ in ranks)

@@ -280,6 +280,18 @@ def test_runs_on_an_idle_machine_are_judged_although_another_was_delayed(runs):
     assert "busy" not in words(*folders[1:])
 
 
+def test_a_run_with_more_processes_than_cores_is_crowded_and_blames_no_other_program(runs):
+    crowded = write_run(
+        runs / "server", "--strategy server --workers 2", ranks=((9, 0, 0),) * 2, not_scheduled=0.5, cores=2
+    )
+    folders = [single(runs), ddp(runs), crowded]
+    comparison = compare(folders)
+    assert [entry.is_crowded for entry in comparison.entries] == [False, False, True]
+    assert "busy" not in words(*folders)
+    assert cells(comparison, "one_core")[-1] == "crowded"
+    assert EN("legend.crowded") in short_legend(comparison, EN)
+
+
 @pytest.mark.parametrize("not_scheduled", [None, 0.0])
 def test_more_speed_up_than_cores_is_never_a_verdict(runs, not_scheduled):
     folders = [single(runs, step_ms=55, not_scheduled=not_scheduled), ddp(runs, not_scheduled=not_scheduled)]

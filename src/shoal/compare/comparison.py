@@ -9,7 +9,7 @@ rounds differently. The references for speed are one process on all cores and on
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, mode
 from typing import Any
@@ -64,6 +64,8 @@ class ComparedRun:
     """Difference from the reference's final weights; None without a reference or comparable weights."""
     invariant: str | None = None
     """The fingerprint after its invariant steps; FAILED, or None if it made none."""
+    cores_there: int | None = None
+    """Cores of the machine that it ran on; None if unknown."""
 
     @property
     def config(self) -> RunConfig:
@@ -107,6 +109,12 @@ class ComparedRun:
     def was_delayed(self) -> bool:
         """Whether the machine was too busy for its times to mean anything."""
         return (self.not_scheduled or 0.0) > BUSY
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether it was delayed by its own processes: the launcher started more of them than there were cores."""
+        processes = self.config.launch.workers + self.config.num_servers
+        return self.was_delayed and self.cores_there is not None and processes > self.cores_there
 
     @property
     def sha256(self) -> str:
@@ -164,7 +172,8 @@ def compare(folders: Sequence[Path]) -> Comparison:
             f"Finish it with: {command}",
         )
     runs = [_read(folder) for folder in finished]
-    threads = {run.folder.path: _threads(run) for run in runs}
+    starts = {run.folder.path: _start(run) for run in runs}
+    threads = {run.folder.path: starts[run.folder.path].get("threads", run.config.threads) for run in runs}
     singles = [run for run in runs if run.config.strategy == "single"]
     # An unknown number of threads means all cores.
     widest = max(singles, key=lambda run: threads[run.folder.path] or 10**6, default=None)
@@ -174,7 +183,8 @@ def compare(folders: Sequence[Path]) -> Comparison:
     entries: list[ComparedRun] = []
     for name, run in zip(_names(finished), runs, strict=True):
         with naming_damage(run.folder):
-            entries.append(_entry(name, run, threads[run.folder.path], reference_run))
+            entry = _entry(name, run, threads[run.folder.path], reference_run)
+            entries.append(replace(entry, cores_there=starts[run.folder.path].get("cores")))
     reference = next((entry for entry in entries if entry.run is reference_run), None)
     all_cores = next((entry for entry in entries if entry.run is widest and entry.threads != 1), None)
     one_core = next((entry for entry in entries if entry.run in singles and entry.threads == 1), None)
@@ -277,10 +287,10 @@ def _names(folders: Sequence[Path]) -> list[str]:
     ]
 
 
-def _threads(run: Run) -> int | None:
-    """The threads that rank 0 reported at the start, or else the settings' number."""
+def _start(run: Run) -> Mapping[str, Any]:
+    """What rank 0 reported when it began last; nothing if its events have no start."""
     starts = [record for record in read_events(run.folder.events()) if record["event"] == "start"]
-    return starts[-1].get("threads", run.config.threads) if starts else run.config.threads
+    return starts[-1] if starts else {}
 
 
 def _entry(name: str, run: Run, threads: int | None, reference: Run | None) -> ComparedRun:

@@ -107,6 +107,8 @@ def short_legend(comparison: Comparison, words: Words) -> str:
     """What the columns of the short table mean, and what speed is measured by."""
     reference = comparison.reference
     columns = words("legend.short", bound=f"{FIRST_STEP_BOUND:.0e}")
+    if any(entry.is_crowded for entry in comparison.entries):
+        columns = words("join.sentences", first=columns, last=words("legend.crowded"))
     if reference is None:
         return columns
     speed = words(
@@ -189,7 +191,7 @@ def _speed_up(entry: ComparedRun, reference: ComparedRun | None, words: Words, u
     if ratio is None or reference is None:
         return "–"
     if entry.was_delayed or reference.was_delayed:
-        return words("cell.busy")
+        return words("cell.crowded" if entry.is_crowded else "cell.busy")
     undecided = entry is not reference and is_faster(entry, reference) == "undecided"
     return f"{'≈ ' * undecided}{ratio:.2f}{unit}"
 

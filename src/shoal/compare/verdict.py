@@ -61,7 +61,7 @@ def verdict(comparison: Comparison, words: Words) -> list[Remark]:
 
 def busy(comparison: Comparison, words: Words) -> Iterator[Remark]:
     """Runs that had to share the cores with other programs."""
-    delayed = [entry for entry in comparison.entries if entry.was_delayed]
+    delayed = [entry for entry in comparison.entries if entry.was_delayed and not entry.is_crowded]
     if not delayed:
         return
     claim = words("busy.all")

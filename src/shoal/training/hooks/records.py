@@ -1,5 +1,6 @@
 """The files of a run while it trains: events, validations, checkpoints."""
 
+import os
 import platform
 import time
 import warnings
@@ -56,7 +57,8 @@ class Records(Hook):
             record
             | {"strategy": run.config.strategy, "workers": run.workers}
             | {"version": __version__, "torch": torch.__version__, "device": str(run.device)}
-            | {"threads": torch.get_num_threads(), "host": platform.node(), "clock": clock._asdict()}
+            | {"threads": torch.get_num_threads(), "cores": os.cpu_count()}
+            | {"host": platform.node(), "clock": clock._asdict()}
         )
         for link in links if run.group.rank == 0 else ():
             run.events.append(link_event(link))
