@@ -288,7 +288,7 @@ def test_a_run_with_more_processes_than_cores_is_crowded_and_blames_no_other_pro
     comparison = compare(folders)
     assert [entry.is_crowded for entry in comparison.entries] == [False, False, True]
     assert "busy" not in words(*folders)
-    assert cells(comparison, "one_core")[-1] == "crowded"
+    assert cells(comparison, "all_cores")[-1] == "crowded"
     assert EN("legend.crowded") in short_legend(comparison, EN)
 
 
