@@ -102,7 +102,8 @@ def seed_of(name, group):
 def program(name):
     """A program, by its file: folders of tests have names such as `local`, and Python takes them for packages."""
     spec = spec_from_file_location(f"{FOLDER.name}_{name}", FOLDER / f"{name}.py")
-    sys.modules[spec.name] = module = module_from_spec(spec)  # RPC finds functions by the names of their modules
+    # RPC finds functions by the names of their modules.
+    sys.modules[spec.name] = module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 

@@ -4,7 +4,6 @@ import ast
 import re
 import sys
 from functools import cache, partial
-from pathlib import Path
 
 import pytest
 import single
