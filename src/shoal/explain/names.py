@@ -88,7 +88,7 @@ class Row:
     workers: int = 4
     cases: Sequence[Case] = ()
     command: str = ""
-    """The command to try, if not that of the kind."""
+    """The command to try; empty: the command of its kind."""
 
     @property
     def to_try(self) -> str:
