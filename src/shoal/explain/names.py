@@ -111,7 +111,7 @@ def row_of(name: str) -> Row:
         if short in table.names:
             return _row(kind, short, _texts()[kind][short])
     raise ConfigError(
-        f"there is nothing to explain under the name '{shortened(name)}'{did_you_mean(name, known)}",
+        f"there is nothing to explain under the name '{shortened(name)}'{did_you_mean(short, known)}",
         "`shoal explain` lists the names.",
     )
 
