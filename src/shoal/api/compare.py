@@ -83,7 +83,8 @@ def compare(
     variants = [] if finished else variants_of(names, changes, trust_code, all)
     earlier = earlier_runs(runs) if runs else None
     folder = report_folder(str(out or ""), "compare")
-    command = ", ".join([*map(repr, names), *(f"{name}={value!r}" for name, value in settings.items())])
+    given = {**({"all": True} if all else {}), **settings}
+    command = ", ".join([*map(repr, names), *(f"{name}={value!r}" for name, value in given.items())])
     stream = sys.stdout if in_notebook() else sys.stderr
     with Series(), claimed(folder):
         if finished:
