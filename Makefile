@@ -10,7 +10,7 @@ SEED ?= $(shell date +%s)
 # With bytecode: otherwise pytest rewrites every test file anew, and every process that a test starts compiles shoal anew.
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 2 --dist worksteal -q
 
-demo: $(READY)  ## the same training by every strategy: one table, a verdict, a report
+demo: $(READY)  ## the same training in eight ways: one table, remarks, a report
 	$(BIN)/shoal compare quickstart
 
 test: $(DEV)  ## every test and doctest but the long ones; the same examples in every run

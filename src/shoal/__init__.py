@@ -56,7 +56,8 @@ def __dir__() -> list[str]:
 class _Package(ModuleType):
     """Keeps `shoal.compare`, `report`, `memory` and `prune` functions, although folders have the same names.
 
-    An import of `shoal.compare.table` would set the attribute `compare` to the folder; such imports work without it.
+    An import of `shoal.compare.table` would set the attribute `compare` to the folder. Without that attribute,
+    `from shoal.compare import table` works, and `import shoal.compare.table as table` does not.
     """
 
     def __setattr__(self, name: str, value: object) -> None:

@@ -27,6 +27,7 @@ CASES = {
     "shoal help train zer": {"zero"},
     "shoal compare --help optim": {"optimizer"},
     "shoal completion ": {*SHELLS},
+    "shoal explain power": {"powersgd"},
 }
 
 

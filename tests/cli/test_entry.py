@@ -63,7 +63,7 @@ def test_a_broken_standard_error_keeps_the_exit_code(broken):
     assert done.returncode == 2
 
 
-def test_a_thread_that_still_waits_changes_neither_exit_code_nor_output():
+def test_a_thread_that_still_waits_changes_neither_exit_code_nor_output_nor_files(tmp_path):
     program = (
         "import atexit, threading\n"
         "import shoal.cli.main\n"
@@ -72,9 +72,14 @@ def test_a_thread_that_still_waits_changes_neither_exit_code_nor_output():
         "    threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
         "    atexit.register(print, 'cleaned up')\n"
         "    print('done')\n"
+        "    command.log = open('log.txt', 'w')\n"
+        "    command.log.write('never closed')\n"
         "    return 3\n"
         "shoal.cli.main.main = command\n"
-        "raise SystemExit(main())"
+        "main()"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, cwd=tmp_path
+    )
     assert (done.returncode, done.stdout) == (3, "done\ncleaned up\n")
+    assert (tmp_path / "log.txt").read_text() == "never closed"

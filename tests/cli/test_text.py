@@ -68,3 +68,7 @@ def test_a_named_page_is_a_path_that_exists_wherever_shoal_is_installed(tmp_path
     assert with_pages(str(page), package) == str(page)
     monkeypatch.chdir(page.parents[2])
     assert with_pages("see docs/en/setup.md", package) == "see docs/en/setup.md"
+    (tmp_path / "removed").mkdir()
+    monkeypatch.chdir(tmp_path / "removed")
+    (tmp_path / "removed").rmdir()
+    assert with_pages("docs/en/setup.md", package) == str(page)

@@ -73,6 +73,11 @@ def test_the_page_on_a_strategy_has_a_command_that_works_and_what_it_refuses(str
         assert other in " ".join(shown.split())
 
 
+def test_words_before_help_are_no_topic(page):
+    assert page("train quickstart --help") == page("train --help")
+    assert page("compare quickstart --epochs 1 -h zero") == page("compare --help zero")
+
+
 def test_every_topic_has_a_page_and_all_has_every_flag(page):
     for topic in topics():
         assert page(f"train --help {topic}").strip()

@@ -1,13 +1,16 @@
 """What `shoal compare` would train: variants read, layered and checked before anything runs."""
 
 import json
+import warnings
 from contextlib import nullcontext
 
 import pytest
 
 from shoal.compare import variants as module
 from shoal.compare.variants import Variant, train_again, variants_of
+from shoal.config.read import read
 from shoal.config.sections.sync import STRATEGIES
+from shoal.config.write import to_toml
 from shoal.errors import ConfigError
 from shoal.launch.cores import threads_per_worker
 from shoal.training.observer import Silent
@@ -47,6 +50,26 @@ def test_with_all_every_strategy_is_compared_on_the_same_batches():
     assert len({(c.seed, c.train.batch_size, c.train.epochs, c.model, c.data) for c in configs.values()}) == 1
     slow = [config for config in configs.values() if config.launch.bottleneck]
     assert {config.train.balance for config in slow} == {False, True}
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "--workers 2",
+        "--strategy ddp --workers 2 --bottleneck rank=1,slowdown=3 --balance",
+        "--mesh data=2,pipeline=2 --pipeline.microbatches 2 --sync zero",
+        "--strategy naive --workers 3 --exchange by:ring --partition label",
+        "--strategy pipeline --workers 2 --pipeline.cut fc1",
+    ],
+)
+def test_single_is_one_process_for_the_recipe_of_a_run_with_several_workers(here, flags):
+    recipe = write(here / "config.toml", to_toml(read(None, flags.split())))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # strategies that do not support the recipe are left out
+        configs = by_name([recipe])
+    assert configs["single"].strategy == "single"
+    assert configs["single"].launch.workers == 1
+    assert configs["ddp"].launch.workers == 2
 
 
 def test_every_variant_uses_all_cores_together_unless_it_says_otherwise():

@@ -69,7 +69,7 @@ def compare(
         shoal.compare("mine.toml", "other.toml")    several recipes, as they are
         shoal.compare(one, two)                     finished runs: results or folders; nothing is trained
 
-    Settings apply to every run that is trained; those of the launcher, such as `workers`, only to runs with several
+    Settings apply to every run that is trained; launcher settings, such as `workers`, only to runs with several
     workers. `out` is the folder of the page and the runs, by default reports/compare-TIME. `runs` is the folder of an
     earlier comparison, whose finished runs are reused; `all` also trains the variants in a recipe's table [more].
     """
@@ -83,7 +83,8 @@ def compare(
     variants = [] if finished else variants_of(names, changes, trust_code, all)
     earlier = earlier_runs(runs) if runs else None
     folder = report_folder(str(out or ""), "compare")
-    command = ", ".join([*map(repr, names), *(f"{name}={value!r}" for name, value in settings.items())])
+    given = {**({"all": True} if all else {}), **settings}
+    command = ", ".join([*map(repr, names), *(f"{name}={value!r}" for name, value in given.items())])
     stream = sys.stdout if in_notebook() else sys.stderr
     with Series(), claimed(folder):
         if finished:

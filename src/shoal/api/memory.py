@@ -50,7 +50,7 @@ def memory(
 
         shoal.memory(model="mlp", strategy="zero", workers=2).fullest.total
 
-    Recipe and settings are those of `shoal.train`. `techniques` also measures every technique that takes less memory,
+    Recipe and settings are as in `shoal.train`. `techniques` also measures every technique that takes less memory,
     each in new workers, which takes minutes.
     """
     config = config_of(recipe, settings, trust_code)

@@ -8,7 +8,7 @@ from typing import Annotated, Unpack
 from shoal.api.display import display_for
 from shoal.api.keywords import PruneSettings
 from shoal.api.notebook import in_notebook
-from shoal.api.settings import tree_for
+from shoal.api.settings import path_of_run, tree_for
 from shoal.config.arguments import checks_arguments
 from shoal.config.kinds import AtLeast
 from shoal.config.read import Tree
@@ -59,11 +59,11 @@ def prune(
         shoal.prune("runs/NAME", sparsity=0.8, lr=1e-4).result.test_accuracy
 
     `structured` removes channels instead of single weights; `finetune` is a number of epochs; `pattern="2:4"` keeps 2
-    of every 4 inputs; `rewind` returns the kept weights to those of a step. Settings are those of optimizer, schedule,
+    of every 4 inputs; `rewind` sets the kept weights back to a step. Takes the settings of optimizer, schedule,
     data, launch and strategy, and `batch_size`, `micro_batch`, `clip_norm`, `device`, `threads`, `name`, `runs_dir`.
     """
     chosen = prune_settings(sparsity, structured, scope, layers, pattern, rewind)
-    path = Path(run.run if isinstance(run, Result) else run)
+    path = path_of_run(run)
     saved = open_run(path, trust_code=trust_code)
     config = pruning_config(saved, path, chosen, finetune, tree_for("prune", settings))
     return prune_and_tune(config, to_stderr=not in_notebook(), quiet=not progress)

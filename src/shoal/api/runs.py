@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from shoal.api.settings import path_of_run
 from shoal.compare.comparison import compare
 from shoal.compare.one_run import findings
 from shoal.compare.remark import Remark
@@ -45,7 +46,7 @@ def selected(folder: Path, where: Sequence[str] = (), sort: str = "") -> tuple[l
 
 
 TABLES = ("test_metrics", "validation_metrics", "best", "server")
-"""Values that are tables themselves; `listed_runs` has the first three under names of their own, too."""
+"""Values that are tables; `listed_runs` also has the entries of the first three under names of their own."""
 
 
 def _row(run: ListedRun) -> dict[str, Any]:
@@ -78,7 +79,7 @@ def report(
 
     `out` is the folder of the page, by default reports/NAME-TIME.
     """
-    return reported(Path(run.run if isinstance(run, Result) else run), out, lang)[1]
+    return reported(path_of_run(run), out, lang)[1]
 
 
 def reported(path: Path, out: str | Path | None, lang: Literal["en", "zh"]) -> tuple[RunConfig, Report]:

@@ -7,7 +7,7 @@ from typing import Literal, Unpack
 from torch import nn
 
 from shoal.api.keywords import EvaluateSettings
-from shoal.api.settings import MODULE, tree_for
+from shoal.api.settings import MODULE, path_of_run, tree_for
 from shoal.config.arguments import checks_arguments
 from shoal.config.read import Tree
 from shoal.data.load import load as load_data
@@ -32,10 +32,10 @@ def evaluate(
 
         shoal.evaluate("runs/NAME", metrics=["top5"]).accuracy
 
-    `run` is a result, a run folder or a safetensors file; `checkpoint` is best, last or a step. Settings are those of
-    data, model and loss, `metrics`, `device` and `threads`.
+    `run` is a result, a run folder or a safetensors file; `checkpoint` is best, last or a step. It takes the
+    settings of data, model and loss, and `metrics`, `device` and `threads`.
     """
-    saved = open_run(folder_of(run), checkpoint, trust_code)
+    saved = open_run(path_of_run(run), checkpoint, trust_code)
     changes = tree_for("evaluate", settings)
     _check_is_named({**saved.settings, **changes}, saved.source, ("model", "data", "loss"))
     return evaluate_saved(saved, config_for(saved, changes), split)
@@ -56,7 +56,7 @@ def load(
     The run's settings name the model. A model that a program gave to `shoal.fit` has no name: give it, or a function
     that makes it, as `model`.
     """
-    saved = open_run(folder_of(run), checkpoint, trust_code)
+    saved = open_run(path_of_run(run), checkpoint, trust_code)
     if model is not None:
         made = model if isinstance(model, nn.Module) else model()
         saved.load_into(made)
@@ -67,11 +67,6 @@ def load(
     config = config_for(saved, {"device": "cpu"})
     with torch_settings(config):
         return saved_model(saved, config, load_data(config.data)).eval()
-
-
-def folder_of(run: str | Path | Result) -> Path:
-    """The folder of a run, or the file, that a user names."""
-    return Path(run.run if isinstance(run, Result) else run)
 
 
 def _check_is_named(settings: Tree, source: Path, needed: Sequence[str]) -> None:

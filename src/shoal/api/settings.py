@@ -19,6 +19,7 @@ from shoal.config.schema import DECIDES_BITS, MAY_DIFFER, RunConfig, may_differ
 from shoal.errors import ConfigError
 from shoal.events.folder import RunFolder
 from shoal.nearest import did_you_mean
+from shoal.training.result import Result
 
 MODULE = "shoal_fit"
 """Where the settings of `shoal.fit` find its objects. The name stays the same, so that a run can be resumed."""
@@ -36,6 +37,11 @@ def config_of(recipe: str | Path | None, settings: Mapping[str, Any], trust_code
     """
     tree = {} if recipe is None or recipe is NO_RECIPE else read_recipe(str(recipe), trust_code)
     return from_tree(merge(tree, tree_of(settings)))
+
+
+def path_of_run(run: str | Path | Result) -> Path:
+    """The folder of a run, or the file, that a program names."""
+    return Path(run.run if isinstance(run, Result) else run)
 
 
 def path_of_function(kind: str, function: Any) -> str:

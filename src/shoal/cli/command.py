@@ -97,7 +97,9 @@ class Command(Generic[F]):
         """Parse, then run the command or show its page; the exit code."""
         given = self.parse(argv, group)
         if given is None:
-            words = split(argv, lambda name: find_flag(self.name, [self], name, group), self.stop_at_word)[1]
+            # The topic stands after --help: `shoal train quickstart --help` asks for the first page.
+            asked = next(number for number, word in enumerate(argv) if word.startswith(("--help", "-h")))
+            words = split(argv[asked:], lambda name: find_flag(self.name, [self], name, group))[1]
             text.show(self.help_on(words[0] if words else ""))
             return 0
         return self.run(given)

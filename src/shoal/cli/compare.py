@@ -51,8 +51,8 @@ def run(given: Given[CompareFlags]) -> int:
         shoal compare a.toml b.toml   several recipes, as they are
         shoal compare runs/*          finished runs; nothing is trained
 
-    Flags of `shoal train` apply to every run that is trained (--epochs 3); those of the launcher (--workers 4) only to
-    runs with several workers. A TOML file with a table [variants], each a name and its flags, defines your own
+    Flags of `shoal train` apply to every run that is trained (--epochs 3); launcher flags (--workers 4) only to runs
+    with several workers. A TOML file with a table [variants], each a name and its flags, defines your own
     comparison; variants in a table [more] are trained only with --all. If no variant is `single` with the workers'
     number of threads, that run is added: all others should equal it.
     """

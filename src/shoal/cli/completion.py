@@ -1,8 +1,8 @@
 """`shoal completion`: scripts that complete commands, flags and choices in bash, zsh and fish.
 
 All of them are one table of rows (patterns, words). A pattern is compared with COMMAND@WORD BEFORE@WORD, and the first
-row that matches has the candidates; without any, the shell completes file names. Functions import the
-settings of a run themselves, because `shoal --help` loads this module.
+row that matches has the candidates; without any, the shell completes file names. Functions import the settings of a run
+themselves, because `shoal --help` loads this module.
 """
 
 from collections import defaultdict
@@ -123,6 +123,7 @@ def _rows() -> Iterator[Row]:
     """The table: values of flags first, then flags, then words."""
     from shoal.cli.topics import topics
     from shoal.config.read import shipped_recipes
+    from shoal.explain.names import KINDS
 
     commands, settings = _commands(), _settings()
     values: dict[str, dict[tuple[str, ...], list[str]]] = defaultdict(lambda: defaultdict(list))
@@ -145,6 +146,7 @@ def _rows() -> Iterator[Row]:
         yield [f"{name}@*@-*"], own | {flag: () for flag in _taken(command, settings) if "." not in flag}
     yield [f"{name}@*" for name in commands if "RECIPE" in commands[name].words], shipped_recipes()
     yield ["completion@*"], SHELLS
+    yield ["explain@*"], [name for kind in KINDS.values() for name in kind.names]
     for name in COMMANDS:
         declared = _declared(name)
         if isinstance(declared, CommandGroup):

@@ -352,4 +352,3 @@ def _paint_action(kind: "ActionKind | None", words: str) -> str:
 
 
 COMMAND = Command("explain", run, ExplainFlags, words="[NAME]")
-"""`shoal explain`: every strategy, codec, rule, schedule and algorithm on one page."""

@@ -186,7 +186,7 @@ def with_pages(message: str, package: Path = PACKAGE) -> str:
     def found(name: re.Match[str]) -> str:
         pages = (home / name[0] for home in (package, package.parents[1]))
         page = next((page for page in pages if page.is_file()), Path(name[0]))
-        return name[0] if page == Path(name[0]).absolute() else str(page)
+        return name[0] if Path(name[0]).is_file() and page.samefile(name[0]) else str(page)
 
     return _PAGE.sub(found, message)
 

@@ -110,7 +110,7 @@ def _about() -> Iterable[tuple[str, str]]:
         yield path, f"{about}: {', '.join(names)}."
     for path, (section, *_) in found.items():
         if path and path not in (*CHOICES, "sync", *LAYOUT_AXES):
-            yield path, f"{section.sentence.partition('. ')[0].removesuffix('.')}."
+            yield path, f"{_first_part(section.sentence)}."
     general = ", ".join(flag.name for flag in found[""][0].flags if flag.field != "mesh")
     yield "general", f"Settings of no section: {general}."
     yield "flags", "The flags of this command itself, such as --json."
@@ -132,12 +132,17 @@ def _flags(names: Sequence[str], own: Sequence[Flag]) -> dict[str, str]:
     for name in names:
         if flag := found.get(name):
             default = "" if flag.kind is bool else default_of(flag)
-            usage, sentence = usage_of(flag), re.split(r"[:;.](?: |$)", flag.sentence)[0]
+            usage, sentence = usage_of(flag), _first_part(flag.sentence)
         else:
             default = chosen.get(name, STRATEGY_DEFAULT)
             usage, sentence = f"{name} NAME", CHOICES[name.removeprefix("--")]
         rows[usage] = f"{sentence}{f' (default {default})' * bool(default)}."
     return rows
+
+
+def _first_part(sentence: str) -> str:
+    """A sentence up to its first stop."""
+    return re.split(r"[:;.](?: |$)", sentence)[0]
 
 
 def _section(path: str, found: list[Section]) -> list[str]:

@@ -1,8 +1,8 @@
 """What one run shows by itself: which worker is slow, where the time of a step goes, and what to change.
 
-The rules are those of a comparison (`verdict.py`). A comparison sets its numbers beside those of other runs; here they
-stand alone, so a part of the time counts only where the 99.9 % interval of its median over the steps is on one side of
-MATTERS. A short run and a part that scatters across that bound give no remark.
+The rules are in `verdict.py`. A comparison sets a run's numbers beside other runs; here they stand alone, so a part of
+the time counts only where the 99.9 % interval of its median over the steps is on one side of MATTERS. A short run and a
+part that scatters across that bound give no remark.
 """
 
 from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ Rule = Callable[[Comparison, Words], Iterator[Remark]]
 def findings(run: Comparison, words: Words) -> list[Remark]:
     """What a run with several workers shows, the most useful first; on a busy machine only that it was busy.
 
-    The events of all workers are needed: without those of one, waiting for it would count as moving.
+    The events of all workers are needed: if one worker's are missing, waiting for it would count as moving.
     """
     (entry,) = run.entries
     steps = min(rank.steps for rank in entry.ranks)

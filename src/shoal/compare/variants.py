@@ -7,7 +7,7 @@ table [more] are trained only with --all.
     flags = "--epochs 1"
 
     [variants]
-    single = ""
+    single = "--strategy single"
     ring = "--strategy ddp --workers 4 --exchange by:ring"
 """
 
@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 KEYS = ("recipe", "flags", "variants", "more")
 STANDARD = "quickstart"
 """The shipped comparison whose variants are applied to a plain recipe."""
+_OF_SEVERAL = ("launch", "mesh", "exchange", "partition", "pipeline", "tensor")
+"""Sections for several workers."""
 REFERENCE = "single"
 """The standard variant that gets the workers' number of threads."""
 
@@ -286,9 +288,17 @@ def _variants(source: str, tree: Tree, trust_code: bool, every: bool) -> dict[st
         if not re.fullmatch(r"\w[\w.+-]*", name):
             raise ConfigError(f"{source}: '{name}' cannot be the name of a folder, and every variant has one")
     made = {
-        name: merge(shared, _flags(f"{source}: {name}", text)) for name, text in {**table, **more}.items()
+        name: _variant(shared, _flags(f"{source}: {name}", text)) for name, text in {**table, **more}.items()
     }
     return {name: made[name] for name in (made if every else table)}
+
+
+def _variant(shared: Tree, flags: Tree) -> Tree:
+    """The recipe with a variant's flags over it; `single` takes nothing from it that is for several workers."""
+    if flags.get("strategy", {}).get("name") == "single":
+        train = {key: value for key, value in shared.get("train", {}).items() if key != "balance"}
+        shared = {key: value for key, value in shared.items() if key not in _OF_SEVERAL} | {"train": train}
+    return merge(shared, flags)
 
 
 def _flags(source: str, text: Any) -> Tree:

@@ -126,7 +126,7 @@ def _choice(names: list[str], tables: list[Schema], takes_own: bool) -> Schema:
 
 
 def _strategy() -> Schema:
-    """A strategy: a pair of a layout and a sync, with the settings of both; without a name, with those of any sync."""
+    """A strategy, with the settings of its layout and its sync; without a name, with the settings of every sync."""
     kinds = kinds_of(RunConfig)
     syncs = by_name(choices(kinds["sync"]))
     tables: list[Schema] = []

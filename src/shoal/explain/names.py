@@ -88,7 +88,7 @@ class Row:
     workers: int = 4
     cases: Sequence[Case] = ()
     command: str = ""
-    """The command to try, if not that of the kind."""
+    """The command to try; empty: the command of its kind."""
 
     @property
     def to_try(self) -> str:
@@ -111,7 +111,7 @@ def row_of(name: str) -> Row:
         if short in table.names:
             return _row(kind, short, _texts()[kind][short])
     raise ConfigError(
-        f"there is nothing to explain under the name '{shortened(name)}'{did_you_mean(name, known)}",
+        f"there is nothing to explain under the name '{shortened(name)}'{did_you_mean(short, known)}",
         "`shoal explain` lists the names.",
     )
 

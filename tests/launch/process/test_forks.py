@@ -1,5 +1,6 @@
 """Workers as copies of this process."""
 
+import atexit
 import json
 import os
 import signal
@@ -51,6 +52,30 @@ def test_a_process_that_has_used_a_gpu_is_not_copied(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     with pytest.raises(ConfigError, match="has used the GPU, so its workers cannot be copies of it"):
         forks.run(lambda reporter: None, 2)
+
+
+def test_a_copy_runs_its_own_exit_functions_and_writes_its_own_buffers(tmp_path):
+    path, opened = tmp_path / "log.txt", []
+
+    def work(reporter):
+        opened.append((tmp_path / "of_copy.txt").open("w"))
+        opened[-1].write("written at the end")
+        atexit.register((tmp_path / "at_exit.txt").touch)
+        reporter.finished()
+
+    of_parent = tmp_path / "of_parent.txt"
+    atexit.register(of_parent.touch)
+    try:
+        with path.open("w") as log:
+            log.write("once")
+            forks.run(work, 1)
+            assert path.read_text() == ""
+    finally:
+        atexit.unregister(of_parent.touch)
+    assert path.read_text() == "once"
+    assert (tmp_path / "of_copy.txt").read_text() == "written at the end"
+    assert (tmp_path / "at_exit.txt").exists()
+    assert not of_parent.exists()
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,8 @@ import atexit
 import contextlib
 import ctypes
 import fcntl
+import gc
+import io
 import os
 import signal
 import sys
@@ -37,16 +39,26 @@ def name_process(name: str) -> None:
 
 
 def exit_at_once(code: int) -> NoReturn:
-    """Exit without Python's last phase, which takes 0.2 s once torch is loaded, and more in a copy of a process.
+    """Run the exit functions, write the buffers of open files, and exit without Python's last phase.
 
-    It deletes every object; in a copy that writes to the pages that the copies share. Also, a thread whose native call
-    returns in that phase aborts the process.
+    That phase deletes every object, which takes 0.2 s once torch is loaded, and more in a copy of a process, where it
+    writes to pages that the copies share. Also, a thread whose native call returns in that phase aborts the process.
     """
     atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):
+    open_files = [each for each in gc.get_objects() if issubclass(type(each), _WITH_BUFFER)]
+    for stream in (sys.stdout, sys.stderr, *open_files):
+        with contextlib.suppress(Exception):  # whatever the user's own streams raise
             stream.flush()
     os._exit(code)
+
+
+_WITH_BUFFER = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
+
+
+def forget_parent() -> None:
+    """In a copy of a process: leave the parent's exit functions and open files to the parent."""
+    atexit._clear()  # pyright: ignore[reportPrivateUsage]
+    gc.freeze()  # `exit_at_once` does not see them, and no garbage collection writes to their pages
 
 
 class ChildProcess:

@@ -24,7 +24,7 @@ import torch
 from shoal.comm.rendezvous.secret import inheritable, receive, without_secret
 from shoal.errors import ConfigError
 from shoal.launch.failure import failure_of
-from shoal.launch.process.child import ChildProcess, die_with_parent
+from shoal.launch.process.child import ChildProcess, die_with_parent, exit_at_once, forget_parent
 from shoal.launch.process.orphans import OrphanKiller
 from shoal.launch.process.processes import ProcessHandle, place_variables, run_at
 from shoal.launch.process.worker_main import draw_anew, name_worker
@@ -85,15 +85,15 @@ class ForkPlace:
             pid = os.fork()
             if pid == 0:
                 # Nothing of the parent's may run in the copy after this, whatever happens.
-                code = 1
                 try:
+                    forget_parent()
                     os.dup2(log.fileno(), 1)
                     os.dup2(log.fileno(), 2)
                     self.orphans.leave_to_launcher()
                     _become_worker(parent, secret, place_variables(self.port, rank, size), self.fresh)
-                    code = _worked(task, Reporter(write_end))
+                    exit_at_once(_worked(task, Reporter(write_end)))
                 finally:
-                    os._exit(code)
+                    os._exit(1)
             undo.pop_all()
             os.close(write_end)
         self.orphans.watch(pid)
@@ -127,6 +127,3 @@ def _worked(task: Work, reporter: Reporter) -> int:
         reporter.failed(failure)
         traceback.print_exception(error)
         return failure.exit_code
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
