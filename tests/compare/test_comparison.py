@@ -76,7 +76,7 @@ def test_speed_is_the_median_step_against_all_cores_and_one(runs):
 def test_a_difference_within_the_spread_is_marked_in_the_table(runs):
     folders = [single(runs, noise=0.3), write_run(runs / "ddp", DDP, step_ms=9.5, ranks=((9, 0.5, 0),) * 2)]
     row = dict(zip(COLUMNS, table_rows(compare(folders), EN)[1], strict=True))
-    assert row["all_cores"].startswith("≈ ")
+    assert row["all_cores"].startswith("≈")
     assert row["one_core"] == "–"
     assert "undecided" in words(*folders)
     assert "do not differ significantly" in text_of(*folders)

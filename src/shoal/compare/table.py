@@ -92,7 +92,7 @@ def _result_of(comparison: Comparison, words: Words) -> tuple[str, list[str]]:
 def numbers_in(rows: Sequence[Sequence[str]]) -> frozenset[int]:
     """The columns that hold numbers, which are aligned to the right.
 
-    >>> numbers_in([["ddp", "1.82 ×", "yes, to 2.7e-06"], ["zero", "≈ 1.02 ×", "reference"]])
+    >>> numbers_in([["ddp", "1.82 ×", "yes, to 2.7e-06"], ["zero", "≈1.02 ×", "reference"]])
     frozenset({1})
     """
     columns = zip(*rows, strict=True)
@@ -193,7 +193,7 @@ def _speed_up(entry: ComparedRun, reference: ComparedRun | None, words: Words, u
     if entry.was_delayed or reference.was_delayed:
         return words("cell.crowded" if entry.is_crowded else "cell.busy")
     undecided = entry is not reference and is_faster(entry, reference) == "undecided"
-    return f"{'≈ ' * undecided}{ratio:.2f}{unit}"
+    return f"{'≈' * undecided}{ratio:.2f}{unit}"
 
 
 def _first_step(entry: ComparedRun, reference: ComparedRun | None, words: Words) -> str:
