@@ -113,8 +113,8 @@ def test_a_stopped_template_is_continued(tmp_path):
 
 
 def test_asking_all_processes_to_stop_does_not_end_the_template(tmp_path):
-    asks = "import os, signal\nos.kill(os.getppid(), signal.SIGTERM)\nos.kill(os.getppid(), signal.SIGHUP)\n"
     pid = said(tmp_path)[0]["parent"]
+    asks = f"import os, signal\nos.kill({pid}, signal.SIGTERM)\nos.kill({pid}, signal.SIGHUP)\n"
     run(task(tmp_path, asks), 2)
     assert said(tmp_path)[0]["parent"] == pid
 
@@ -126,7 +126,9 @@ def test_a_template_that_was_killed_is_replaced(tmp_path):
 
 
 def test_a_template_that_dies_ends_its_copies_and_the_run(tmp_path):
-    dies = "import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\nsignal.pause()\n"
+    # A worker that starts after that is no copy: its parent is this process, which it must not kill.
+    pid = said(tmp_path)[0]["parent"]
+    dies = f"import os, signal\nos.getppid() == {pid} and os.kill({pid}, signal.SIGKILL)\nsignal.pause()\n"
     with pytest.raises(Exception, match="was killed by SIGKILL"):
         run(task(tmp_path, dies), 2)
 
