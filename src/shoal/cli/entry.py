@@ -17,6 +17,7 @@ def main() -> NoReturn:
     from shoal.launch.process.child import exit_at_once
 
     code = run()
-    # Python gives its handlers up while it exits: a late Ctrl-C would take the place of the exit code.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # The command is over: a second signal to stop would take the place of its exit code.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     exit_at_once(code)
