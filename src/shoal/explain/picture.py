@@ -1,6 +1,6 @@
 """Pictures of rows with blocks, as text and as SVG: what each process holds, one step in time, tables of numbers.
 
-Does not load torch: whoever has numbers makes them `Block`s.
+Does not load torch: callers turn their numbers into `Block`s.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
