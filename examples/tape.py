@@ -10,7 +10,7 @@ import torch
 
 from shoal.autograd import Variable as EngineVariable
 from shoal.autograd import grad as engine_grad
-from shoal.labs.autograd.tape import TapeEntry, Variable, grad, gradient_tape, reset_tape
+from shoal_labs.autograd.tape import TapeEntry, Variable, grad, gradient_tape, reset_tape
 
 PRICES, AMOUNTS = torch.tensor([2.0, 5.0]), torch.tensor([3.0, 4.0])
 

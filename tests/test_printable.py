@@ -5,7 +5,7 @@ import pytest
 from shoal.api.display import Plain
 from shoal.cli import text
 from shoal.errors import ShoalError, WorkerError
-from shoal.labs.watch import PlainWatch
+from shoal.compare.watch import PlainWatch
 from shoal.printable import printable
 from shoal.report.document import Code, Document, Paragraph
 from shoal.report.html import to_html

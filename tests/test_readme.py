@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import shoal
-from shoal.cli.main import COMMANDS, main
+from shoal.cli.main import all_commands, main
 from shoal.comm.threads.group import run_threads
 from shoal.config.read import read_flags
 
@@ -145,7 +145,7 @@ def test_what_is_ones_own_is_taken(flags, tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_commands_of_a_page_exist(page):
-    assert {line.split()[1] for line in commands(page)} <= set(COMMANDS)
+    assert {line.split()[1] for line in commands(page)} <= set(all_commands())
 
 
 TRAININGS = sorted({line for page in PAGES for line in commands(page) if line.startswith("shoal train ")})

@@ -14,13 +14,13 @@ from pathlib import Path
 
 from shoal.compare.comparison import compare
 from shoal.compare.run_figures import time_figure
-from shoal.labs.words import load_words
+from shoal.report.words import page_words
 from shoal.report.svg import FRAME
 
 
 def picture(runs: list[Path], lang: str) -> str:
     """The figure as a file: on paper of its own, with the dark colours of our pages."""
-    drawing = time_figure(compare(runs), load_words("shoal.compare", lang)).narrow_svg
+    drawing = time_figure(compare(runs), page_words(lang, "shoal.compare")).narrow_svg
     paper = f'<rect width="100%" height="100%" fill="var(--figure-paper, {FRAME["paper"]})"/>'
     sheet = (resources.files("shoal.report") / "page.css").read_text(encoding="utf-8")
     colours = re.findall(r"(--figure-[\w-]+): (#[0-9a-f]{6})", sheet)

@@ -19,7 +19,7 @@ from rich.console import Console
 from shoal.cli.main import main
 from shoal.compare.comparison import compare
 from shoal.compare.terminal import show_table
-from shoal.labs.words import load_words
+from shoal.report.words import page_words
 
 TINY = """flags = '''--data synthetic --data.samples 100 --data.shape 1,4,4 --data.classes 3 --model mlp
            --model.hidden 8 --batch-size 32 --epochs 3 --threads 1 --device cpu --trace'''
@@ -49,7 +49,7 @@ def test_trained_compared_reported_and_compared_again(here, capsys):
     comparison = compare([here / "out/runs/one", here / "out/runs/two"])
     for width, every in product((30, 60, 80, 100), (False, True)):
         console = Console(file=io.StringIO(), width=width)
-        show_table(comparison, console, load_words("shoal.compare", "en"), every)
+        show_table(comparison, console, page_words("en", "shoal.compare"), every)
         shown = console.file.getvalue()
         assert "…" not in shown
         assert max(map(len, shown.splitlines())) <= width

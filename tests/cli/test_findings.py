@@ -8,9 +8,9 @@ from shoal.cli.findings import MOST, show_after_training, show_findings
 from shoal.cli.main import main
 from shoal.compare import comparison, one_run
 from shoal.compare.remark import Remark
-from shoal.labs.words import load_words
+from shoal.report.words import page_words
 
-EN, ZH = load_words("shoal.compare", "en"), load_words("shoal.compare", "zh")
+EN, ZH = page_words("en", "shoal.compare"), page_words("zh", "shoal.compare")
 LONG = Remark(
     "fails",
     "waits",

@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from shoal.cli.main import main
-from shoal.labs.check.solution import Checked
+from shoal_labs.check.solution import Checked
 
 
 def answer(capsys, *words):
@@ -66,7 +66,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_marking(
 ):
     answer(capsys, "start", "3", "--out", str(tmp_path / "an"))
     (tmp_path / "file").write_text("")
-    monkeypatch.setattr("shoal.labs.check.solution.check_folders", lambda *_: pytest.fail("it marked first"))
+    monkeypatch.setattr("shoal_labs.check.solution.check_folders", lambda *_: pytest.fail("it marked first"))
     code, _, err = answer(capsys, "check", "3", str(tmp_path / "an"), flag, str(tmp_path / place))
     assert code == 2
     assert f"cannot write {tmp_path / place}: {why}" in err
@@ -78,8 +78,8 @@ def test_a_table_that_cannot_be_made_leaves_the_old_one(tmp_path, capsys, monkey
     answer(capsys, "start", "3", "--out", str(tmp_path / "an"))
     table = tmp_path / "grades.csv"
     table.write_text("last week's")
-    monkeypatch.setattr("shoal.labs.check.solution.check_folders", lambda *_: [Checked(tmp_path / "an", ())])
-    monkeypatch.setattr("shoal.labs.check.grade.table.to_csv", lambda _: "half\ud800")
+    monkeypatch.setattr("shoal_labs.check.solution.check_folders", lambda *_: [Checked(tmp_path / "an", ())])
+    monkeypatch.setattr("shoal_labs.check.grade.table.to_csv", lambda _: "half\ud800")
     with pytest.raises(UnicodeEncodeError):
         main(["lab", "check", "3", str(tmp_path / "an"), "--csv", str(table)])
     assert table.read_text() == "last week's"
@@ -88,7 +88,7 @@ def test_a_table_that_cannot_be_made_leaves_the_old_one(tmp_path, capsys, monkey
 
 def test_a_table_may_go_to_a_pipe_and_through_a_link(tmp_path, capsys, monkeypatch):
     answer(capsys, "start", "3", "--out", str(tmp_path / "an"))
-    monkeypatch.setattr("shoal.labs.check.solution.check_folders", lambda *_: [Checked(tmp_path / "an", ())])
+    monkeypatch.setattr("shoal_labs.check.solution.check_folders", lambda *_: [Checked(tmp_path / "an", ())])
     link, pipe = tmp_path / "link.csv", tmp_path / "pipe"
     link.symlink_to("real.csv")
     os.mkfifo(pipe)
@@ -111,7 +111,7 @@ def test_a_signal_ends_a_lab_with_its_exit_code_and_the_command_that_continues(
         (folder / "runs/one/result.json").write_text('{"status": "completed"}')
         signal.raise_signal(number)
 
-    monkeypatch.setattr("shoal.labs.frame.run_lab", interrupted)
+    monkeypatch.setattr("shoal_labs.frame.run_lab", interrupted)
     out = tmp_path / "a b"
     code, _, err = answer(capsys, "2", "--quick", "--workers", "3", "--out", str(out))
     assert code == 128 + number

@@ -31,9 +31,9 @@ from shoal.config.read import read
 from shoal.errors import ConfigError, ShoalError
 from shoal.events.file import read_events
 from shoal.events.folder import RunFolder
-from shoal.labs.words import load_words
+from shoal.report.words import page_words
 
-EN = load_words("shoal.compare", "en")
+EN = page_words("en", "shoal.compare")
 
 
 @pytest.fixture

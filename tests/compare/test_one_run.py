@@ -7,9 +7,9 @@ from made_runs import DDP, write_run
 
 from shoal.compare.comparison import compare
 from shoal.compare.one_run import findings
-from shoal.labs.words import load_words
+from shoal.report.words import page_words
 
-EN = load_words("shoal.compare", "en")
+EN = page_words("en", "shoal.compare")
 SLOW, EVEN, MOVING = ((3, 0.5, 1), (9, 0.5, 1)), ((9, 0.5, 0),) * 2, ((7, 3, 0),) * 2
 UNEVEN = ((4, 0.5, 1), (9, 0.5, 1))
 

@@ -19,11 +19,12 @@ from shoal.compare.run_figures import (
     time_figure,
     turn_dashes,
 )
-from shoal.labs.page.bars import time_parts
-from shoal.labs.words import load_words
+from shoal_labs.page.bars import time_parts
+from shoal.report.words import page_words
+from shoal_labs.words import load_words
 from shoal.report.svg import COLOURS
 
-EN = load_words("shoal.compare", "en")
+EN = page_words("en", "shoal.compare")
 pytestmark = pytest.mark.usefixtures("svg_alone")
 
 
@@ -114,7 +115,7 @@ def test_coinciding_curves_take_turns_so_that_each_is_visible_and_all_cover_the_
 
 
 def test_the_parts_of_a_step_have_the_order_and_the_colours_of_the_labs():
-    words = load_words("shoal.labs.lab3", "en")
+    words = load_words("shoal_labs.lab3", "en")
     labs = [(COLOURS[part.colour], part.hatch) for part in time_parts(words)]
     assert [LOOKS[kind] for kind in KINDS[:3]] == labs
     assert list(LOOKS) == list(KINDS)

@@ -10,11 +10,11 @@ from shoal.compare.comparison import compare
 from shoal.compare.run_figures import training_figure
 from shoal.compare.run_report import numbers_of, write_run_report
 from shoal.config.read import read
-from shoal.labs.words import load_words
+from shoal.report.words import page_words
 from shoal.launch.run import launch_run
 from shoal.training.observer import Silent
 
-EN = load_words("shoal.compare", "en")
+EN = page_words("en", "shoal.compare")
 FLAGS = (
     "--data synthetic --data.samples 64 --data.shape 1,4,4 --validation 0.25 --model mlp --model.hidden 8 "
 )

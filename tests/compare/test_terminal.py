@@ -8,7 +8,7 @@ from made_runs import DDP, write_run
 from shoal.compare.comparison import compare
 from shoal.compare.remark import Remark
 from shoal.compare.terminal import MOST_REMARKS, show
-from shoal.labs.words import load_words
+from shoal.report.words import page_words
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def two(tmp_path):
 
 def shown(comparison, remarks, folder, lang="en", every=False):
     stream = io.StringIO()
-    show(comparison, remarks, folder, stream, load_words("shoal.compare", lang), every)
+    show(comparison, remarks, folder, stream, page_words(lang, "shoal.compare"), every)
     return stream.getvalue()
 
 

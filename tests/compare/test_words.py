@@ -11,9 +11,9 @@ from shoal.compare.comparison_report import write_report
 from shoal.compare.remark import notes
 from shoal.compare.run_report import write_run_report
 from shoal.compare.verdict import verdict
-from shoal.labs.words import load_words
+from shoal.report.words import page_words
 
-ZH, EN = load_words("shoal.compare", "zh"), load_words("shoal.compare", "en")
+ZH, EN = page_words("zh", "shoal.compare"), page_words("en", "shoal.compare")
 OTHER = {"w": np.array([1.0, -2.2])}
 ENGLISH = re.compile(r"[A-Za-z]{2,}(?:[ ,.:;]+[A-Za-z]{2,}){2,}")
 """Three English words in a row."""

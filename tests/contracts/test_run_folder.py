@@ -14,12 +14,12 @@ from shoal.compare.run_report import numbers_of
 from shoal.events.file import read_events
 from shoal.events.folder import RunFolder
 from shoal.files import temporary_beside
-from shoal.labs.words import load_words
+from shoal.report.words import page_words
 from shoal.training import checkpoint
 
 TINY = "--data synthetic --data.samples 96 --data.shape 1,4,4 --data.classes 3 --model mlp --model.hidden 12 "
 TINY += "--batch-size 16 --epochs 2 --threads 1 --device cpu --launcher threads --checkpoint.every 4 --quiet"
-EN = load_words("shoal.compare", "en")
+EN = page_words("en", "shoal.compare")
 OLD = Path(__file__).parent.parent / "training/saved_before/format-1"
 
 

@@ -17,7 +17,7 @@ from shoal.config.sections.data import SyntheticConfig
 from shoal.data import load
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-HAND_OUTS = Path(__file__).parents[2] / "src/shoal/labs"
+HAND_OUTS = Path(__file__).parents[2] / "src/shoal_labs"
 WITH_FLAGS = [
     path
     for path in (*EXAMPLES.glob("*.py"), *HAND_OUTS.glob("lab*/solution/*.py"))
@@ -143,7 +143,7 @@ def test_programs_take_the_flag_that_torchs_old_launcher_adds(monkeypatch, progr
 
 @pytest.mark.parametrize("lab", ["lab2", "lab3", "lab4"])
 def test_a_launcher_tells_a_hand_out_who_it_is_and_flags_go_first(monkeypatch, lab):
-    parse = importlib.import_module(f"shoal.labs.{lab}.solution.model").parse_args
+    parse = importlib.import_module(f"shoal_labs.{lab}.solution.model").parse_args
     by_hand = parse([])
     told = {"LOCAL_RANK": "1", "RANK": "5", "WORLD_SIZE": "8", "MASTER_ADDR": "node01", "MASTER_PORT": "12"}
     for name, value in told.items():

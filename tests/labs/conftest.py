@@ -14,7 +14,7 @@ def nursery():
     """An interpreter that has loaded torch: programs of hand-outs are forked from it."""
     from nursery import Nursery
 
-    from shoal.labs.check.nodes import PRELOADED
+    from shoal_labs.check.nodes import PRELOADED
 
     started = Nursery({"OMP_NUM_THREADS": "1", "PATH": ""}, *PRELOADED)
     yield started

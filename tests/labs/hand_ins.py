@@ -2,7 +2,7 @@
 
 from pathlib import PurePosixPath
 
-from shoal.labs.handout.start import skeleton, solution
+from shoal_labs.handout.start import skeleton, solution
 from shoal.report.folder import write_files
 
 OPTIMIZER = "task1/pytorch/MyOptimizer.py"

@@ -1,7 +1,7 @@
 """Findings must be able to come out either way, and to explain each outcome in every language."""
 
-from shoal.labs.page.analysis import judgement
-from shoal.labs.words import LANGUAGES, load_words
+from shoal_labs.page.analysis import judgement
+from shoal_labs.words import LANGUAGES, load_words
 
 ONES, TWOS = [1.0, 1.1, 0.9, 1.05, 0.95], [2.0, 2.1, 1.9, 2.05, 1.95]
 MIXED = [1.1, 0.95, 1.0, 0.9, 1.2]

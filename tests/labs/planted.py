@@ -11,12 +11,12 @@ from tempfile import TemporaryDirectory
 
 from course_programs import RIGHT as COURSE
 
-from shoal.labs.catalogue import lab_of
-from shoal.labs.check.grade.marks import grade
-from shoal.labs.check.grade.weights import load_weights
-from shoal.labs.check.solution import check_folders
-from shoal.labs.handout.start import solution
-from shoal.labs.words import load_words
+from shoal_labs.catalogue import lab_of
+from shoal_labs.check.grade.marks import grade
+from shoal_labs.check.grade.weights import load_weights
+from shoal_labs.check.solution import check_folders
+from shoal_labs.handout.start import solution
+from shoal_labs.words import load_words
 from shoal.report.folder import write_files
 
 FORMS = ("ours", "course")

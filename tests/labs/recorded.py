@@ -1,6 +1,6 @@
 """Records of nodes, as a program in the course's form would leave them."""
 
-from shoal.labs.check.program import Event
+from shoal_labs.check.program import Event
 
 PASS = ("pass", 240, "MySampler", 0)
 

@@ -6,10 +6,10 @@ import re
 import pytest
 from outcomes import explained
 
-from shoal.labs.frame import run_plan
-from shoal.labs.page.pictures import Pictures, Svg
-from shoal.labs.watch import QuietWatch
-from shoal.labs.words import load_words
+from shoal_labs.frame import run_plan
+from shoal_labs.page.pictures import Pictures, Svg
+from shoal.compare.watch import QuietWatch
+from shoal_labs.words import load_words
 from shoal.report.canvas import Drawing
 
 SECTIONS = ("principle", "code", "setup", "results", "analysis")
@@ -41,9 +41,9 @@ def again_in_chinese(lab, plan, folder, earlier, *trainers):
         raise AssertionError("trained again")
 
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("shoal.labs.student.host.launch_run", "shoal.labs.timing.turns.launch_run", *trainers):
+        for name in ("shoal_labs.student.host.launch_run", "shoal_labs.timing.turns.launch_run", *trainers):
             patch.setattr(name, train)
-        patch.setattr("shoal.labs.frame.draw_all", undrawn)
+        patch.setattr("shoal_labs.frame.draw_all", undrawn)
         words = load_words(lab.package, "zh")
         return run_plan(lab, plan, folder, f"shoal lab {lab.number}", words, QuietWatch(), earlier)
 

@@ -5,12 +5,12 @@ import textwrap
 import pytest
 from reports import undrawn
 
-from shoal.labs.frame import load_lab, run_plan
-from shoal.labs.handout.regions import Region, parts
-from shoal.labs.handout.start import _sources
-from shoal.labs.student.part import StudentPlan, StudentSize
-from shoal.labs.student.submission import TaskVerdict, read_submission
-from shoal.labs.watch import QuietWatch
+from shoal_labs.frame import load_lab, run_plan
+from shoal_labs.handout.regions import Region, parts
+from shoal_labs.handout.start import _sources
+from shoal_labs.student.part import StudentPlan, StudentSize
+from shoal_labs.student.submission import TaskVerdict, read_submission
+from shoal.compare.watch import QuietWatch
 from shoal.report.folder import write_files
 
 TINY = StudentSize(seeds=2, steps=8, equal_steps=3, samples=192, rounds=2)
@@ -41,8 +41,8 @@ def report_of(folder, number, file, out, lang="en", lab_plan=None, tasks=None, w
         plan = StudentPlan(plan.submission, TINY, quick=True, lab=lab_plan(plan.submission))
     with pytest.MonkeyPatch.context() as patch:
         if not drawn:
-            patch.setattr("shoal.labs.frame.draw_all", undrawn)
+            patch.setattr("shoal_labs.frame.draw_all", undrawn)
         if tasks:
             verdicts = tuple(TaskVerdict((task,), "right", "") for task in tasks)
-            patch.setattr("shoal.labs.student.spec.check_submission", lambda *_: verdicts)
+            patch.setattr("shoal_labs.student.spec.check_submission", lambda *_: verdicts)
         return run_plan(lab, plan, out, f"shoal lab {number}", words, watch or QuietWatch()), words

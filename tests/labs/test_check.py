@@ -5,13 +5,13 @@ from importlib import import_module
 
 import pytest
 
-from shoal.labs.check.failures import failures, unlike_calls
-from shoal.labs.check.nodes import Node, Raised
-from shoal.labs.check.solution import find_file
-from shoal.labs.handout.regions import Region, parts
-from shoal.labs.handout.start import _sources
-from shoal.labs.lab3.solution.check_sampler import SENTENCES
-from shoal.labs.words import load_words
+from shoal_labs.check.failures import failures, unlike_calls
+from shoal_labs.check.nodes import Node, Raised
+from shoal_labs.check.solution import find_file
+from shoal_labs.handout.regions import Region, parts
+from shoal_labs.handout.start import _sources
+from shoal_labs.lab3.solution.check_sampler import SENTENCES
+from shoal_labs.words import load_words
 from shoal.report.folder import write_files
 
 
@@ -27,7 +27,7 @@ def faults_of(folder, number, task, body):
                 lines += part.lines if isinstance(part, Region) else [part]
         files[path] = "\n".join(lines) + "\n"
     write_files(folder, files)
-    checks = import_module(f"shoal.labs.lab{number}.check").CHECKS
+    checks = import_module(f"shoal_labs.lab{number}.check").CHECKS
     chosen = next(each for each in checks if task in each.tasks)
     return chosen.faults(find_file(number, folder, chosen.file).parent)
 
@@ -121,7 +121,7 @@ def test_a_wrong_one_is_explained(tmp_path, number, task, key):
     assert key in {fault.key for fault in found}
     for lang in ("en", "zh"):
         for fault in found:
-            sentence = load_words(f"shoal.labs.lab{number}", lang)(f"check.{fault.key}", **fault.values)
+            sentence = load_words(f"shoal_labs.lab{number}", lang)(f"check.{fault.key}", **fault.values)
             assert "Traceback" not in sentence
             assert "\n" not in sentence
 
@@ -147,5 +147,5 @@ def test_an_error_of_one_node_is_not_blamed_on_the_others_wait():
 
 
 def test_the_handed_out_check_and_the_command_say_the_same():
-    words = load_words("shoal.labs.lab3", "en").sentences
+    words = load_words("shoal_labs.lab3", "en").sentences
     assert {key: words[f"check.sampler_{key}"] for key in SENTENCES} == SENTENCES

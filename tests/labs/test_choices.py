@@ -2,9 +2,9 @@ import pytest
 
 from shoal.config.sections.data import DigitsConfig, MnistConfig
 from shoal.errors import ConfigError
-from shoal.labs.choices import with_choices
-from shoal.labs.frame import load_lab
-from shoal.labs.settings import LabSettings
+from shoal_labs.choices import with_choices
+from shoal_labs.frame import load_lab
+from shoal_labs.settings import LabSettings
 
 
 def plan_of(number, **given):

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from shoal.errors import ConfigError
-from shoal.labs.folder import claimed, report_folder
+from shoal.report.folder import claimed, report_folder
 
 
 def test_a_folder_that_was_asked_for_is_taken_and_another_is_named_after_lab_and_time():

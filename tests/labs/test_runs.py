@@ -13,10 +13,10 @@ from shoal.config.sections.data import SyntheticConfig
 from shoal.config.sections.model import LinearConfig
 from shoal.config.sections.train import TrainConfig
 from shoal.errors import ConfigError, WorkerError
-from shoal.labs.page.page import opening
-from shoal.labs.runs import Runs
-from shoal.labs.settings import LabSettings, command_of
-from shoal.labs.words import load_words
+from shoal_labs.page.page import opening
+from shoal_labs.runs import Runs
+from shoal_labs.settings import LabSettings, command_of
+from shoal_labs.words import load_words
 from shoal.report.document import Code, Paragraph
 from shoal.training.observer import Silent
 from shoal.training.stop import Series
@@ -30,7 +30,7 @@ CONFIG = RunConfig(
 
 
 def runs_in(folder, earlier=None):
-    return Runs(folder / "runs", load_words("shoal.labs.lab2", "en"), Listening(), earlier)
+    return Runs(folder / "runs", load_words("shoal_labs.lab2", "en"), Listening(), earlier)
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def test_an_error_without_a_fault_ends_the_lab(tmp_path, monkeypatch):
     def fail(*_):
         raise WorkerError("rank 1 of 2 was killed", "", 1)
 
-    monkeypatch.setattr("shoal.labs.student.host.launch_run", fail)
+    monkeypatch.setattr("shoal_labs.student.host.launch_run", fail)
     with pytest.raises(WorkerError, match="was killed"):
         runs_in(tmp_path).train_all({"one": CONFIG})
 

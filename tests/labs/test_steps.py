@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from shoal.labs.steps import read_steps
+from shoal_labs.steps import read_steps
 
 MS = 1_000_000
 

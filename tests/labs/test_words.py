@@ -8,9 +8,9 @@ import pytest
 from outcomes import explained
 
 from shoal.errors import ConfigError
-from shoal.labs.catalogue import LABS
-from shoal.labs.frame import load_lab
-from shoal.labs.words import LANGUAGES, load_words
+from shoal_labs.catalogue import LABS
+from shoal_labs.frame import load_lab
+from shoal_labs.words import LANGUAGES, load_words
 
 
 def places(sentence):
@@ -22,7 +22,7 @@ PACKAGES = [*(lab.package for lab in LABS.values()), "shoal.compare", "shoal.rep
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_all_languages_have_the_same_keys_and_places(package):
-    first, *others = (load_words(package, lang, "shoal.labs.student").sentences for lang in LANGUAGES)
+    first, *others = (load_words(package, lang, "shoal_labs.student").sentences for lang in LANGUAGES)
     for other in others:
         assert other.keys() == first.keys()
         for key in first:
@@ -65,7 +65,7 @@ def test_the_search_for_ascii_punctuation_finds_it():
 
 @pytest.mark.parametrize("path", CHINESE_FILES, ids=lambda path: path.parts[-3])
 def test_all_pages_use_the_words_of_one_glossary(path):
-    text = (resources.files("shoal.labs") / "words" / "glossary.toml").read_text(encoding="utf-8")
+    text = (resources.files("shoal_labs") / "words" / "glossary.toml").read_text(encoding="utf-8")
     for thing, words in tomllib.loads(text).items():
         for key, sentence in sentences_of(path):
             for other in words["not"]:
@@ -93,13 +93,13 @@ def test_a_list_in_a_sentence_has_the_comma_of_the_language(lang, title):
 
 def test_an_unknown_language_answers_with_the_nearest():
     with pytest.raises(ConfigError, match="unknown language 'zhh': did you mean 'zh'"):
-        load_words("shoal.labs.lab1", "zhh")
+        load_words("shoal_labs.lab1", "zhh")
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 @pytest.mark.parametrize("lab", LABS.values(), ids=LABS)
 def test_every_finding_has_another_explanation_for_each_verdict(lab, lang):
-    words = load_words(lab.package, lang, "shoal.labs.student")
+    words = load_words(lab.package, lang, "shoal_labs.student")
     for claim, verdicts in explained(words).items():
         assert {"holds", "fails"} <= verdicts <= {"holds", "fails", "undecided"}, claim
         texts = {words.sentences[f"finding.{claim}.{verdict}"] for verdict in verdicts}

@@ -24,8 +24,8 @@ from shoal.compare.verdict import verdict
 from shoal.config.arguments import checks_arguments
 from shoal.errors import ConfigError, ShoalError
 from shoal.events.clocks import BUSY
-from shoal.labs.folder import claimed, report_folder
-from shoal.labs.words import load_words
+from shoal.report.folder import claimed, report_folder
+from shoal.report.words import page_words
 from shoal.printable import printable
 from shoal.training.result import Result
 from shoal.training.stop import Series
@@ -76,7 +76,7 @@ def compare(
     names = [str(each.run if isinstance(each, Result) else each) for each in recipes]
     if not names:
         raise ConfigError("compare needs a recipe, or two runs", "Start with shoal.compare('quickstart').")
-    words = load_words("shoal.compare", lang)
+    words = page_words(lang, "shoal.compare")
     changes = tree_of(settings)
     flags = [*(f"--{name.replace('_', '-')}" for name in settings), *(["--runs"] if runs else [])]
     finished = are_runs(names, flags)
@@ -144,7 +144,7 @@ def train_all(
 
     If one fails or is interrupted, the finished runs stay and can be compared: a warning says so.
     """
-    from shoal.labs.watch import watch_for  # loads torch
+    from shoal.compare.watch import watch_for  # loads torch
 
     finished: list[Path] = []
     took_s: dict[str, float] = {}
@@ -210,7 +210,7 @@ def judged(
     remarks = verdict(comparison, words)
     facts: dict[str, str] = {}
     if trained:
-        from shoal.labs.machine import machine  # loads torch
+        from shoal.compare.machine import machine  # loads torch
 
         facts = machine()
     write_report(folder, comparison, remarks, command, facts, words)

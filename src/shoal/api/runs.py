@@ -14,8 +14,8 @@ from shoal.compare.run_report import numbers_of, write_run_report
 from shoal.config.arguments import checks_arguments
 from shoal.config.schema import RunConfig
 from shoal.errors import ConfigError
-from shoal.labs.folder import claimed, report_folder
-from shoal.labs.words import load_words
+from shoal.report.folder import claimed, report_folder
+from shoal.report.words import page_words
 from shoal.report.run_table import COLUMNS, ListedRun, listed_runs, matching, ordered
 from shoal.training.result import Result
 
@@ -86,7 +86,7 @@ def reported(path: Path, out: str | Path | None, lang: Literal["en", "zh"]) -> t
     """The settings of a run, and the page that is written about it."""
     if not path.is_dir():
         raise ConfigError(f"no run folder {path}", "Runs are in runs/NAME.")
-    words = load_words("shoal.compare", lang)
+    words = page_words(lang, "shoal.compare")
     found = compare([path])
     folder = report_folder(str(out or ""), path.resolve().name)
     with claimed(folder):

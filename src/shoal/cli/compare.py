@@ -62,11 +62,11 @@ def run(given: Given[CompareFlags]) -> int:
     from shoal.compare.earlier import earlier_runs
     from shoal.compare.terminal import show
     from shoal.compare.variants import variants_of
-    from shoal.labs.folder import claimed, report_folder
-    from shoal.labs.words import load_words
+    from shoal.report.folder import claimed, report_folder
+    from shoal.report.words import page_words
     from shoal.training.stop import Series
 
-    words = load_words("shoal.compare", flags.lang)
+    words = page_words(flags.lang, "shoal.compare")
     finished = are_runs(given.words, [*given.settings, *(["--runs"] if flags.runs else [])])
     variants = [] if finished else variants_of(given.words, given.settings, flags.trust_code, flags.all)
     earlier = earlier_runs(flags.runs) if flags.runs else None

@@ -12,7 +12,7 @@ from typing import Any
 
 from shoal.cli import text
 from shoal.cli.command import Command, CommandGroup, Given
-from shoal.cli.main import COMMANDS
+from shoal.cli.main import all_commands, module_of
 from shoal.config.flags import Flags, flags_of
 from shoal.config.kinds import literals, without_none
 from shoal.errors import ConfigError, unknown
@@ -112,7 +112,7 @@ def script(shell: str) -> str:
     """The script for a shell."""
     template, is_fish = SHELLS[shell], shell == "fish"
     switches = sorted({name for command in _commands().values() for name in _switches(command)})
-    groups = [*(name for name in COMMANDS if isinstance(_declared(name), CommandGroup)), "help"]
+    groups = [*(name for name in all_commands() if isinstance(_declared(name), CommandGroup)), "help"]
     quoted = (lambda names: " ".join(f"'{name}'" for name in names)) if is_fish else "|".join
     row = "        case {}\n            set found '{}'" if is_fish else "        {}) echo '{}' ;;"
     rows = "\n".join(row.format(quoted(patterns), " ".join(words)) for patterns, words in _rows())
@@ -147,21 +147,21 @@ def _rows() -> Iterator[Row]:
     yield [f"{name}@*" for name in commands if "RECIPE" in commands[name].words], shipped_recipes()
     yield ["completion@*"], SHELLS
     yield ["explain@*"], [name for kind in KINDS.values() for name in kind.names]
-    for name in COMMANDS:
+    for name in all_commands():
         declared = _declared(name)
         if isinstance(declared, CommandGroup):
             yield [f"{name}@*"], declared.commands
-    yield ["@*", "help@*"], [*COMMANDS, "help", "--version"]
+    yield ["@*", "help@*"], [*all_commands(), "help", "--version"]
 
 
 def _declared(name: str) -> Command[Any] | CommandGroup:
-    return import_module(COMMANDS[name]).COMMAND
+    return import_module(module_of(name)).COMMAND
 
 
 def _commands() -> dict[str, Command[Any]]:
     """Every command; one of a group as `data-fetch`."""
     found: dict[str, Command[Any]] = {}
-    for name in COMMANDS:
+    for name in all_commands():
         declared = _declared(name)
         parts = declared.commands.items() if isinstance(declared, CommandGroup) else [("", declared)]
         found |= {f"{name}-{part}".rstrip("-"): command for part, command in parts}

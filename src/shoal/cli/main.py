@@ -5,6 +5,7 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -39,15 +40,35 @@ GROUPS: dict[str, dict[str, str]] = {
         "check": "shoal.cli.check",
         "doctor": "shoal.cli.doctor.command",
     },
-    "Learn and teach": {"lab": "shoal.cli.lab.command"},
+    "Learn and teach": {},
     "Set up": {"config": "shoal.cli.config", "completion": "shoal.cli.completion"},
 }
-"""Every command, with the module that declares it as COMMAND, by what a user wants."""
-COMMANDS = {name: module for group in GROUPS.values() for name, module in group.items()}
+"""Our commands, with the module that declares each as COMMAND, by what a user wants. Other packages, the labs among
+them, add theirs to the group without any, by an entry point of the group `shoal.commands`."""
+OWN = {name: module for group in GROUPS.values() for name, module in group.items()}
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The entry point of the command `shoal`."""
+@cache
+def all_groups() -> dict[str, dict[str, str]]:
+    """Every command, those of other packages included."""
+    from importlib.metadata import entry_points  # takes as long as the rest of a small command
+
+    added = {point.name: point.value for point in entry_points(group="shoal.commands")}
+    return {title: group or added for title, group in GROUPS.items()}
+
+
+def module_of(name: str) -> str:
+    """The module of a command; empty where there is no such command."""
+    return OWN.get(name) or all_commands().get(name, "")
+
+
+def all_commands() -> dict[str, str]:
+    """Every command with its module."""
+    return {name: module for group in all_groups().values() for name, module in group.items()}
+
+
+def main(argv: Sequence[str] | None = None, command: CommandGroup | None = None) -> int:
+    """The entry point of the command `shoal`; with `command`, of this command of another package alone."""
     words = list(sys.argv[1:] if argv is None else argv)
     text.accept_any_stream()
     # Torch reads it when it is loaded. Its warnings of broken connections are stacks of C++; our errors name the rank.
@@ -55,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with ending_while_torch_loads(), warnings.catch_warnings(), keeping_templates():
             warnings.showwarning = text.caution
-            return _dispatch(words)
+            return command.execute(words) if command else _dispatch(words)
     except ShoalError as error:
         text.error(error)
         return error.exit_code
@@ -94,24 +115,24 @@ def _dispatch(words: list[str]) -> int:
             _show_help()
             return 0
         name, rest = rest[0], ["--help", *rest[1:]]
-    if name not in COMMANDS:
+    if not module_of(name):
         raise ConfigError(
-            unknown("command", name, [*COMMANDS, "--help", "--version"]), "`shoal --help` describes each."
+            unknown("command", name, [*all_commands(), "--help", "--version"]), "`shoal --help` describes each."
         )
     return _command(name).execute(rest)
 
 
 def _command(name: str) -> Command[Any] | CommandGroup:
-    return import_module(COMMANDS[name]).COMMAND
+    return import_module(module_of(name)).COMMAND
 
 
 def _show_help() -> None:
-    room = max(map(len, COMMANDS))
+    room = max(map(len, all_commands()))
     blocks = [
         f"{text.bold('shoal')} {__version__}: distributed deep learning, complete, readable, correct and fast",
         "Usage: shoal COMMAND …",
     ]
-    for title, names in GROUPS.items():
+    for title, names in all_groups().items():
         summaries = {name: _command(name).paragraphs[0].partition(": ")[0] for name in names}
         rows = {f"{name:{room}}": summary.removesuffix(".") for name, summary in summaries.items()}
         blocks.append(f"{title}\n{text.rows(rows)}")

@@ -31,12 +31,12 @@ def run(given: Given[ReportFlags]) -> int:
     from shoal.api.runs import reported
     from shoal.api.settings import MODULE
     from shoal.config.schema import named_code
-    from shoal.labs.words import load_words
+    from shoal.report.words import page_words
 
     lang = given.flags.lang
     config, made = reported(Path(given.words[0]), given.flags.out, lang)
     text.show(text.rows(made.numbers))
-    show_findings(made.findings, load_words("shoal.compare", lang))
+    show_findings(made.findings, page_words(lang, "shoal.compare"))
     text.show(str(made.page))
     if given.flags.open:
         open_page(made.page)

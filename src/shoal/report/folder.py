@@ -1,11 +1,49 @@
-"""A folder of finished files: all of them are made beside their places, then renamed there, or none appears."""
+"""The folder of a report: claimed before anything runs, filled at the end with all of its files or with none."""
 
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import datetime
 from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
 
 from shoal.errors import ConfigError
+from shoal.report.index import REPORTS, write_index
+
+
+def report_folder(out: str, lab: str) -> Path:
+    """The folder that the user asked for, or one named after the lab and the time."""
+    return Path(out or f"{REPORTS}/{lab}-{datetime.now():%Y%m%d-%H%M%S}")
+
+
+@contextmanager
+def claimed(folder: Path, whole: bool = False) -> Generator[None]:
+    """Make the folder before anything runs. A folder in use is refused; after an error an empty one is removed.
+
+    When the report is written, the list of all reports is written again.
+
+    With `whole` it is removed with all that is in it: runs of code that failed are of no use to a later report.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise ConfigError(f"the folder {folder} is not empty", "Choose another one with --out.")
+        with TemporaryDirectory(dir=folder):
+            pass  # it can be written into
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write the report folder {folder}: {error.strerror}", "Choose another one with --out."
+        ) from None
+    try:
+        yield
+    except BaseException as error:
+        if whole and isinstance(error, Exception):
+            shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):
+            folder.rmdir()
+        raise
+    write_index(folder)
 
 
 def write_files(folder: Path, files: Mapping[PurePosixPath, str | bytes]) -> None:

@@ -1,6 +1,6 @@
 import torch
 
-from shoal.labs.autograd.course import run_branch, run_course, worked
+from shoal_labs.autograd.course import run_branch, run_course, worked
 
 
 def test_the_printed_tape_is_the_courses_example():

@@ -1,7 +1,7 @@
 import pytest
 from outcomes import STEADY, assert_complete, assert_says, cases_of, rounds
 
-from shoal.labs.autograd import findings
+from shoal_labs.autograd import findings
 from shoal.report.findings import inside_run
 from shoal.report.paired import by_rounds
 
@@ -78,11 +78,11 @@ OUTCOMES = {
 @pytest.mark.parametrize(("finding", "verdict", "args"), cases_of(OUTCOMES))
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_every_finding_can_come_out_either_way_and_says_so(finding, verdict, args, lang):
-    assert_says(finding, verdict, args, "shoal.labs.autograd", lang)
+    assert_says(finding, verdict, args, "shoal_labs.autograd", lang)
 
 
 def test_every_finding_has_all_its_outcomes_and_an_explanation_for_each():
-    assert_complete(OUTCOMES, "shoal.labs.autograd")
+    assert_complete(OUTCOMES, "shoal_labs.autograd")
 
 
 def test_a_compilation_that_saves_nothing_is_never_paid_for():

@@ -9,16 +9,16 @@ from reports import Listening, assert_judged, assert_whole, rows, text_of
 from shoal.autograd.static import compile as compile_graph
 from shoal.cli.main import main
 from shoal.errors import ConfigError
-from shoal.labs.autograd import document
-from shoal.labs.autograd.experiment import measure_all
-from shoal.labs.autograd.figures import LEGEND
-from shoal.labs.autograd.lab import LAB
-from shoal.labs.autograd.plan import AutogradPlan
-from shoal.labs.frame import run_plan
-from shoal.labs.runs import Runs
-from shoal.labs.timing.contest import MOST
-from shoal.labs.watch import QuietWatch
-from shoal.labs.words import load_words
+from shoal_labs.autograd import document
+from shoal_labs.autograd.experiment import measure_all
+from shoal_labs.autograd.figures import LEGEND
+from shoal_labs.autograd.lab import LAB
+from shoal_labs.autograd.plan import AutogradPlan
+from shoal_labs.frame import run_plan
+from shoal_labs.runs import Runs
+from shoal_labs.timing.contest import MOST
+from shoal.compare.watch import QuietWatch
+from shoal_labs.words import load_words
 
 TINY = AutogradPlan(
     rounds=2,
@@ -39,7 +39,7 @@ def measured():
     watch = Listening()
     runs = Runs(Path("nowhere"), load_words(LAB.package, "en"), watch)
     with pytest.MonkeyPatch.context() as patch:  # it starts processes, and has a test of its own
-        patch.setattr("shoal.labs.autograd.networks.cold_compile_ms", lambda *_: (900.0, 901.0))
+        patch.setattr("shoal_labs.autograd.networks.cold_compile_ms", lambda *_: (900.0, 901.0))
         return measure_all(TINY, runs), watch.lines
 
 
@@ -140,7 +140,7 @@ def test_an_interrupted_lab_leaves_nothing(tmp_path):
 def test_the_command_reaches_the_lab(capsys, tmp_path, monkeypatch, measured):
     asked = []
     faked = replace(LAB, measure=lambda plan, _: asked.append(plan) or measured[0])
-    monkeypatch.setattr("shoal.labs.autograd.lab.LAB", faked)
+    monkeypatch.setattr("shoal_labs.autograd.lab.LAB", faked)
     code = main(["lab", "autograd", "--quick", "--quiet", "--seed", "7", "--out", str(tmp_path / "out")])
     assert code == 0
     assert [(plan.quick, plan.seed) for plan in asked] == [(True, 7)]

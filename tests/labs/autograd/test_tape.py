@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from shoal import autograd
-from shoal.labs.autograd.tape import TapeEntry, Variable, fresh_name, grad, gradient_tape, reset_tape
+from shoal_labs.autograd.tape import TapeEntry, Variable, fresh_name, grad, gradient_tape, reset_tape
 
 A, B = torch.tensor([1.0, -2.0, 0.5]), torch.tensor([3.0, 0.25, -1.5])
 
@@ -28,7 +28,7 @@ def test_gradients_are_those_of_the_engine():
 
 
 def named(*names):
-    from shoal.labs.autograd.solution import tape
+    from shoal_labs.autograd.solution import tape
 
     return (tape.named[name] for name in names)
 

@@ -7,7 +7,7 @@ from course_programs import AVERAGES, LAB1, LAB2, OPTIMIZERS
 from planted import graded
 from recorded import recorded, step
 
-from shoal.labs.check.program import Run, in_its_form, near, not_shown, steps_of
+from shoal_labs.check.program import Run, in_its_form, near, not_shown, steps_of
 from shoal.report.folder import write_files
 
 

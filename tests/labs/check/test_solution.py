@@ -14,7 +14,7 @@ import pytest
 from hand_ins import HARMFUL, HARMLESS, five, hand_in, tricksters
 
 from shoal.cli.main import main
-from shoal.labs.check.sandbox.task import Answer
+from shoal_labs.check.sandbox.task import Answer
 
 COURSE = ("zero_grad", "gd_step", "sgd_step", "adam_state", "adam_step")
 FIVE = {"right", "unfinished", "course", "misspelt", "empty"}
@@ -148,7 +148,7 @@ def test_a_sandbox_that_fails_gives_no_mark_and_the_next_folder_is_marked(tmp_pa
             fails = task.folder.name == "bo"
             yield Answer((), failure="mount: No space") if fails else Answer(((),) * len(task.checks))
 
-    monkeypatch.setattr("shoal.labs.check.solution.answers", answers)
+    monkeypatch.setattr("shoal_labs.check.solution.answers", answers)
     arguments = ["--csv", str(table), "--pages", str(tmp_path / "pages"), "--json"]
     assert main(["lab", "check", "1", *map(str, folders), *arguments]) == 2
     printed = capsys.readouterr()
@@ -183,7 +183,7 @@ def test_faults_that_no_check_of_ours_has_count_as_a_process_that_died(tmp_path,
             plain = Answer(((),) * len(task.checks)).to_plain()
             yield Answer.from_plain(plain | {"faults": [given]} if number == 1 else plain)
 
-    monkeypatch.setattr("shoal.labs.check.solution.answers", answers)
+    monkeypatch.setattr("shoal_labs.check.solution.answers", answers)
     assert main(["lab", "check", "1", str(hand_in(tmp_path)), "--json"]) == 1
     (result,) = json.loads(capsys.readouterr().out)
     assert [task["verdict"] for task in result["tasks"]] == ["right", "wrong", *["right"] * 5]

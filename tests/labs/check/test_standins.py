@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 PROGRAM = """
-from shoal.labs.check import standins
+from shoal_labs.check import standins
 standins.install()
 import torch, torchvision
 from torch import nn

@@ -3,7 +3,7 @@ import sys
 import pytest
 import torch
 
-from shoal.labs.check.student import NotWrittenError, class_like, with_method, written
+from shoal_labs.check.student import NotWrittenError, class_like, with_method, written
 
 
 @pytest.fixture

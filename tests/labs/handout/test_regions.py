@@ -1,6 +1,6 @@
 import pytest
 
-from shoal.labs.handout.regions import cut, keep, tasks, without_linter_marks
+from shoal_labs.handout.regions import cut, keep, tasks, without_linter_marks
 
 SOURCE = """# ruff: noqa: N999
 def double(x):

@@ -3,9 +3,9 @@ import ast
 import pytest
 
 from shoal.errors import ConfigError
-from shoal.labs.catalogue import LABS
-from shoal.labs.handout.regions import Region, parts
-from shoal.labs.handout.start import _sources, skeleton, solution, start
+from shoal_labs.catalogue import LABS
+from shoal_labs.handout.regions import Region, parts
+from shoal_labs.handout.start import _sources, skeleton, solution, start
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
@@ -43,7 +43,7 @@ def test_the_names_of_the_course_are_there():
 def test_the_solution_in_the_same_shape_imports_its_neighbour():
     files = {path.name: text for path, text in solution("1").items()}
     assert "from MyOptimizer import" in files["model.py"]
-    assert "shoal.labs" not in files["model.py"]
+    assert "shoal_labs" not in files["model.py"]
     assert "task:" not in files["model.py"]
 
 

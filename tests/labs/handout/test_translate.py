@@ -5,8 +5,8 @@ from importlib import resources
 
 import pytest
 
-from shoal.labs.handout.start import skeleton
-from shoal.labs.handout.translate import in_chinese
+from shoal_labs.handout.start import skeleton
+from shoal_labs.handout.translate import in_chinese
 
 HAND_OUTS = ("1", "2", "3", "4")
 
@@ -42,7 +42,7 @@ def test_every_translation_belongs_to_a_docstring():
     used = {
         each for number in HAND_OUTS for text in programs(number, "en").values() for each in docstrings(text)
     }
-    file = resources.files("shoal.labs.handout") / "docstrings.toml"
+    file = resources.files("shoal_labs.handout") / "docstrings.toml"
     assert {each["en"] for each in tomllib.loads(file.read_text(encoding="utf-8"))["docstring"]} == used
 
 

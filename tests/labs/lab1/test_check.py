@@ -3,11 +3,11 @@
 import pytest
 from recorded import recorded, step, trained
 
-from shoal.labs.check.fault import fault
-from shoal.labs.check.program import Run, steps_of
-from shoal.labs.lab1.check import CHECKS
-from shoal.labs.lab1.check.course import order_faults, step_faults
-from shoal.labs.lab1.check.steps import SMALL, adam, adam_faults
+from shoal_labs.check.fault import fault
+from shoal_labs.check.program import Run, steps_of
+from shoal_labs.lab1.check import CHECKS
+from shoal_labs.lab1.check.course import order_faults, step_faults
+from shoal_labs.lab1.check.steps import SMALL, adam, adam_faults
 
 
 def plain(path):

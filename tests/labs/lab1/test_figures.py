@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from shoal.labs.lab1.figures import against
-from shoal.labs.lab1.measure import Series
+from shoal_labs.lab1.figures import against
+from shoal_labs.lab1.measure import Series
 from shoal.report.finished_runs import Curve, Run
 
 

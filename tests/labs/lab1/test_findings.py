@@ -3,8 +3,8 @@ import math
 import pytest
 from outcomes import OUTCOMES_OF_A_COMPARISON, assert_complete, assert_says, cases_of
 
-from shoal.labs.lab1 import findings
-from shoal.labs.lab1.sweep import Sweep, Trial
+from shoal_labs.lab1 import findings
+from shoal_labs.lab1.sweep import Sweep, Trial
 from shoal.report.findings import Measured
 from shoal.report.paired import by_seeds
 
@@ -48,8 +48,8 @@ OUTCOMES = {
 @pytest.mark.parametrize(("finding", "verdict", "args"), cases_of(OUTCOMES))
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_every_finding_can_come_out_either_way_and_says_so(finding, verdict, args, lang):
-    assert_says(finding, verdict, args, "shoal.labs.lab1", lang)
+    assert_says(finding, verdict, args, "shoal_labs.lab1", lang)
 
 
 def test_every_finding_has_all_its_outcomes_and_an_explanation_for_each():
-    assert_complete(OUTCOMES, "shoal.labs.lab1")
+    assert_complete(OUTCOMES, "shoal_labs.lab1")

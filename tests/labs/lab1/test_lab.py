@@ -5,11 +5,11 @@ from reports import Listening, assert_judged, assert_whole, rows, text_of, undra
 
 from shoal.config.sections.data import SyntheticConfig
 from shoal.errors import ConfigError
-from shoal.labs.frame import run_lab, run_plan
-from shoal.labs.lab1.lab import LAB, Lab1Settings
-from shoal.labs.lab1.plan import NAMES, Lab1Plan, Lab1Size
-from shoal.labs.watch import QuietWatch
-from shoal.labs.words import load_words
+from shoal_labs.frame import run_lab, run_plan
+from shoal_labs.lab1.lab import LAB, Lab1Settings
+from shoal_labs.lab1.plan import NAMES, Lab1Plan, Lab1Size
+from shoal.compare.watch import QuietWatch
+from shoal_labs.words import load_words
 from shoal.training import worker
 
 DATA = SyntheticConfig(samples=160, validation=0.2)
@@ -97,7 +97,7 @@ def test_in_chinese_from_the_runs_of_an_earlier_report(finished, tmp_path, monke
         return run(config, *more, resumed=resumed)
 
     monkeypatch.setattr("shoal.training.worker.run", train)
-    monkeypatch.setattr("shoal.labs.frame.draw_all", undrawn)
+    monkeypatch.setattr("shoal_labs.frame.draw_all", undrawn)
     words = load_words(LAB.package, "zh")
     again = run_plan(LAB, TINY, tmp_path / "zh", "", words, QuietWatch(), earlier=outcome.folder / "runs")
     assert rows(again.folder, "results") == rows(outcome.folder, "results")

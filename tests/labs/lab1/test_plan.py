@@ -2,7 +2,7 @@ import pytest
 
 from shoal.config.sections.data import DigitsConfig
 from shoal.config.sections.optimizer import GdConfig
-from shoal.labs.lab1.plan import FULL, NAMES, QUICK, QUICK_RATES, RATES, plan_for
+from shoal_labs.lab1.plan import FULL, NAMES, QUICK, QUICK_RATES, RATES, plan_for
 
 DIGITS = DigitsConfig(validation=0.1)
 

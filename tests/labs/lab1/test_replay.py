@@ -8,7 +8,7 @@ from shoal.config.sections.model import MlpConfig
 from shoal.config.sections.optimizer import SgdConfig
 from shoal.config.sections.train import OutputConfig, TrainConfig
 from shoal.config.write import to_plain
-from shoal.labs.lab1.replay import whole_loss_after
+from shoal_labs.lab1.replay import whole_loss_after
 from shoal.strategies.pieces.state import load_weights
 from shoal.training import worker
 

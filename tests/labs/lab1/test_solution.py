@@ -4,10 +4,10 @@ import sys
 import pytest
 import torch
 
-from shoal.labs.catalogue import LABS
-from shoal.labs.handout.start import skeleton, solution, start
-from shoal.labs.lab1.solution.model import Net, batches, train
-from shoal.labs.lab1.solution.MyOptimizer import AdamOptimizer, GdOptimizer, SgdOptimizer
+from shoal_labs.catalogue import LABS
+from shoal_labs.handout.start import skeleton, solution, start
+from shoal_labs.lab1.solution.model import Net, batches, train
+from shoal_labs.lab1.solution.MyOptimizer import AdamOptimizer, GdOptimizer, SgdOptimizer
 from shoal.models.lenet import lenet
 
 PAIRS = [

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from shoal.errors import DivergedError
-from shoal.labs.lab1.sweep import sweep
+from shoal_labs.lab1.sweep import sweep
 
 
 def bowl(best):

@@ -3,8 +3,8 @@
 import pytest
 from recorded import PASS, recorded, trained
 
-from shoal.labs.check.program import Run, steps_of
-from shoal.labs.lab2.check.course import (
+from shoal_labs.check.program import Run, steps_of
+from shoal_labs.lab2.check.course import (
     average_faults,
     bottleneck_seen,
     branch_faults,

@@ -1,9 +1,9 @@
 import pytest
 from outcomes import OUTCOMES_OF_A_COMPARISON, assert_complete, assert_says, cases_of
 
-from shoal.labs.lab2 import claims
-from shoal.labs.page.analysis import judgement
-from shoal.labs.words import load_words
+from shoal_labs.lab2 import claims
+from shoal_labs.page.analysis import judgement
+from shoal_labs.words import load_words
 from shoal.report.findings import of_samples
 from shoal.report.paired import by_seeds
 
@@ -70,11 +70,11 @@ OUTCOMES = {
 @pytest.mark.parametrize(("finding", "verdict", "args"), cases_of(OUTCOMES))
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_every_finding_can_come_out_either_way_and_says_so(finding, verdict, args, lang):
-    assert_says(finding, verdict, args, "shoal.labs.lab2", lang)
+    assert_says(finding, verdict, args, "shoal_labs.lab2", lang)
 
 
 def test_every_finding_has_all_its_outcomes_and_an_explanation_for_each():
-    assert_complete(OUTCOMES, "shoal.labs.lab2")
+    assert_complete(OUTCOMES, "shoal_labs.lab2")
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_every_finding_has_all_its_outcomes_and_an_explanation_for_each():
 )
 def test_a_faulty_worker_is_said_to_do_as_much_harm_as_the_run_shows(faulty, harm, shown):
     said = judgement(
-        claims.flip_breaks_the_mean(*accuracies(0.8, faulty)), load_words("shoal.labs.lab2", "en")
+        claims.flip_breaks_the_mean(*accuracies(0.8, faulty)), load_words("shoal_labs.lab2", "en")
     )
     assert harm in said.claim
     assert shown in said.numbers

@@ -4,13 +4,13 @@ from reports import Listening, assert_judged, assert_whole, rows, text_of, undra
 from shoal.config.sections.data import SyntheticConfig
 from shoal.config.sections.model import LinearConfig
 from shoal.errors import WorkerError
-from shoal.labs.frame import run_plan
-from shoal.labs.lab2.branches import ALL
-from shoal.labs.lab2.lab import LAB
-from shoal.labs.lab2.plan import CONDITIONS, FAULTS, RULES, Lab2Plan, Lab2Size
-from shoal.labs.timing.turns import round_name
-from shoal.labs.watch import QuietWatch
-from shoal.labs.words import load_words
+from shoal_labs.frame import run_plan
+from shoal_labs.lab2.branches import ALL
+from shoal_labs.lab2.lab import LAB
+from shoal_labs.lab2.plan import CONDITIONS, FAULTS, RULES, Lab2Plan, Lab2Size
+from shoal_labs.timing.turns import round_name
+from shoal.compare.watch import QuietWatch
+from shoal_labs.words import load_words
 
 TINY = Lab2Plan(
     workers=2,
@@ -47,9 +47,9 @@ def in_chinese(finished, tmp_path_factory):
     outcome, _, _ = finished
     words, folder = load_words(LAB.package, "zh"), tmp_path_factory.mktemp("lab") / "zh"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("shoal.labs.student.host.launch_run", only_what_was_stopped)
-        patch.setattr("shoal.labs.timing.turns.launch_run", only_what_was_stopped)
-        patch.setattr("shoal.labs.frame.draw_all", undrawn)
+        patch.setattr("shoal_labs.student.host.launch_run", only_what_was_stopped)
+        patch.setattr("shoal_labs.timing.turns.launch_run", only_what_was_stopped)
+        patch.setattr("shoal_labs.frame.draw_all", undrawn)
         return run_plan(LAB, TINY, folder, "", words, QuietWatch(), outcome.folder / "runs"), words
 
 
@@ -122,7 +122,7 @@ def test_an_error_that_no_fault_explains_ends_the_lab(tmp_path, monkeypatch):
     def fail(*_):
         raise WorkerError("rank 1 of 2 was killed", "", 1)
 
-    monkeypatch.setattr("shoal.labs.student.host.launch_run", fail)
+    monkeypatch.setattr("shoal_labs.student.host.launch_run", fail)
     with pytest.raises(WorkerError, match="was killed"):
         run_plan(LAB, TINY, tmp_path / "out", "", load_words(LAB.package, "en"), QuietWatch())
     assert not (tmp_path / "out").exists()

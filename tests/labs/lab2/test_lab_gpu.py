@@ -8,14 +8,14 @@ from reports import Listening, rows, text_of
 from tests.labs.lab2.test_lab import TINY
 
 from shoal.config.sections.data import SyntheticConfig
-from shoal.labs.frame import run_plan
-from shoal.labs.lab2.claims import exact_on_uneven, mean_of_means_differs
-from shoal.labs.lab2.lab import LAB
-from shoal.labs.lab2.measure import weight_differences
-from shoal.labs.lab2.plan import QUICK, Lab2Plan
-from shoal.labs.runs import Runs
-from shoal.labs.watch import QuietWatch
-from shoal.labs.words import load_words
+from shoal_labs.frame import run_plan
+from shoal_labs.lab2.claims import exact_on_uneven, mean_of_means_differs
+from shoal_labs.lab2.lab import LAB
+from shoal_labs.lab2.measure import weight_differences
+from shoal_labs.lab2.plan import QUICK, Lab2Plan
+from shoal_labs.runs import Runs
+from shoal.compare.watch import QuietWatch
+from shoal_labs.words import load_words
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(400)]
 

@@ -8,12 +8,12 @@ from shoal.config.conditions import shares_of
 from shoal.config.sections.data import SyntheticConfig
 from shoal.config.sections.model import MlpConfig
 from shoal.data.division.order import shares_by_weight
-from shoal.labs.lab2.claims import exact_on_uneven, mean_of_means_differs
-from shoal.labs.lab2.measure import weight_differences
-from shoal.labs.lab2.plan import QUICK, SLOW, Lab2Plan, plan_for
-from shoal.labs.runs import Runs
-from shoal.labs.watch import QuietWatch
-from shoal.labs.words import load_words
+from shoal_labs.lab2.claims import exact_on_uneven, mean_of_means_differs
+from shoal_labs.lab2.measure import weight_differences
+from shoal_labs.lab2.plan import QUICK, SLOW, Lab2Plan, plan_for
+from shoal_labs.runs import Runs
+from shoal.compare.watch import QuietWatch
+from shoal_labs.words import load_words
 
 DATA, MODEL = SyntheticConfig(samples=320, shape=(1, 8, 8)), MlpConfig(hidden=(16,))
 
@@ -23,7 +23,7 @@ def test_the_right_rules_equal_one_machine_and_the_mean_of_uneven_batches_does_n
     """The runs of a plan for a GPU are trained on the CPU here: they are the same sums."""
     plan = Lab2Plan(workers, replace(QUICK, equal_steps=4), data=DATA, dense_model=MODEL, device=device)
     equal = {name: config for name, config in plan.runs().items() if name.startswith("equal-")}
-    runs = Runs(tmp_path, load_words("shoal.labs.lab2", "en"), QuietWatch(), None)
+    runs = Runs(tmp_path, load_words("shoal_labs.lab2", "en"), QuietWatch(), None)
     runs.train_all({name: replace(config, device="cpu") for name, config in equal.items()})
     apart = weight_differences(plan, runs)
     exact, weighted, means = (apart[f"uneven-{way}"] for way in ("exact", "weighted_mean", "mean"))

@@ -6,9 +6,9 @@ import pytest
 from course_programs import SAMPLER
 from recorded import recorded, trained
 
-from shoal.labs.check.program import steps_of
-from shoal.labs.lab3.check.course import exchange_faults, passes_faults
-from shoal.labs.lab3.check.samplers import sampler_faults
+from shoal_labs.check.program import steps_of
+from shoal_labs.lab3.check.course import exchange_faults, passes_faults
+from shoal_labs.lab3.check.samplers import sampler_faults
 
 TASKS = ("set_epoch", "length", "random_partition")
 WRONG = {

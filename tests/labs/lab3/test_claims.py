@@ -1,9 +1,9 @@
 import pytest
 from outcomes import OUTCOMES_OF_A_COMPARISON, assert_complete, assert_says, cases_of
 
-from shoal.labs.lab3 import claims
-from shoal.labs.page.analysis import judgement
-from shoal.labs.words import load_words
+from shoal_labs.lab3 import claims
+from shoal_labs.page.analysis import judgement
+from shoal_labs.words import load_words
 from shoal.report.findings import Measured
 from shoal.report.paired import by_seeds
 
@@ -88,11 +88,11 @@ OUTCOMES = {
 @pytest.mark.parametrize(("finding", "verdict", "args"), cases_of(OUTCOMES))
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_every_finding_can_come_out_either_way_and_says_so(finding, verdict, args, lang):
-    assert_says(finding, verdict, args, "shoal.labs.lab3", lang)
+    assert_says(finding, verdict, args, "shoal_labs.lab3", lang)
 
 
 def test_every_finding_has_all_its_outcomes_and_an_explanation_for_each():
-    assert_complete(OUTCOMES, "shoal.labs.lab3")
+    assert_complete(OUTCOMES, "shoal_labs.lab3")
 
 
 @pytest.mark.parametrize(
@@ -101,4 +101,4 @@ def test_every_finding_has_all_its_outcomes_and_an_explanation_for_each():
 def test_coverage_by_number_of_workers_has_the_punctuation_of_the_language(lang, shown):
     measured = {workers: Measured(0.75, 0.0, "none", 1) for workers in (2, 4)}
     found = claims.rank_seed_covers(measured, {2: 0.75, 4: 0.68})
-    assert shown in judgement(found, load_words("shoal.labs.lab3", lang)).numbers
+    assert shown in judgement(found, load_words("shoal_labs.lab3", lang)).numbers

@@ -1,5 +1,5 @@
-from shoal.labs.lab3.figures import LOOKS
-from shoal.labs.lab3.plan import DIVISIONS
+from shoal_labs.lab3.figures import LOOKS
+from shoal_labs.lab3.plan import DIVISIONS
 from shoal.report.svg import COLOURS
 
 

@@ -5,11 +5,11 @@ from reports import Listening, again_in_chinese, assert_judged, assert_whole, ro
 
 from shoal.config.sections.data import SyntheticConfig
 from shoal.config.sections.model import MlpConfig
-from shoal.labs.frame import run_plan
-from shoal.labs.lab3.lab import LAB
-from shoal.labs.lab3.plan import DIVISIONS, TIMED, Lab3Plan, Lab3Size
-from shoal.labs.watch import QuietWatch
-from shoal.labs.words import load_words
+from shoal_labs.frame import run_plan
+from shoal_labs.lab3.lab import LAB
+from shoal_labs.lab3.plan import DIVISIONS, TIMED, Lab3Plan, Lab3Size
+from shoal.compare.watch import QuietWatch
+from shoal_labs.words import load_words
 
 SIZE = Lab3Size(2, 2, few_seeds=2, rounds=2, few_rounds=2, timed_steps=4, equal_steps=3)
 
@@ -33,7 +33,7 @@ def finished(tmp_path_factory):
 def in_chinese(finished, tmp_path_factory):
     folder = tmp_path_factory.mktemp("zh") / "report"
     return again_in_chinese(
-        LAB, TINY, folder, finished[0].folder / "runs", "shoal.labs.lab3.own_loop.train_own"
+        LAB, TINY, folder, finished[0].folder / "runs", "shoal_labs.lab3.own_loop.train_own"
     )
 
 
@@ -84,7 +84,7 @@ def test_runs_with_other_settings_are_made_again(finished, tmp_path, monkeypatch
     def train(*_):
         raise AssertionError("trained again")
 
-    monkeypatch.setattr("shoal.labs.student.host.launch_run", train)
+    monkeypatch.setattr("shoal_labs.student.host.launch_run", train)
     words = load_words(LAB.package, "en")
     with pytest.raises(AssertionError, match="trained again"):
         run_plan(

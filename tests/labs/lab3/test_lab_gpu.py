@@ -7,9 +7,9 @@ import torch
 from reports import Listening, rows, text_of
 from tests.labs.lab3.test_lab import TINY
 
-from shoal.labs.frame import run_plan
-from shoal.labs.lab3.lab import LAB
-from shoal.labs.words import load_words
+from shoal_labs.frame import run_plan
+from shoal_labs.lab3.lab import LAB
+from shoal_labs.words import load_words
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(400)]
 

@@ -6,9 +6,9 @@ import pytest
 
 from shoal.config.sections.data import SyntheticConfig
 from shoal.config.sections.model import MlpConfig
-from shoal.labs.lab3.order import differences_from_same_order
-from shoal.labs.lab3.own_loop import WAYS, train_own
-from shoal.labs.lab3.plan import DIVISIONS, QUICK, Lab3Plan
+from shoal_labs.lab3.order import differences_from_same_order
+from shoal_labs.lab3.own_loop import WAYS, train_own
+from shoal_labs.lab3.plan import DIVISIONS, QUICK, Lab3Plan
 from shoal.launch.run import launch_run
 from shoal.training.observer import Silent
 

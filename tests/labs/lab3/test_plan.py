@@ -4,7 +4,7 @@ import pytest
 
 from shoal.config.sections.data import SpeedConfig
 from shoal.errors import ConfigError
-from shoal.labs.lab3.plan import ALIKE, BATCH_SIZE, DECIDING, DIVISIONS, SLOW, UNLIKE, partition_of, plan_for
+from shoal_labs.lab3.plan import ALIKE, BATCH_SIZE, DECIDING, DIVISIONS, SLOW, UNLIKE, partition_of, plan_for
 from shoal.report.paired import FEWEST, outside_interval
 
 

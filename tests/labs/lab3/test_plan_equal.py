@@ -6,11 +6,11 @@ import pytest
 
 from shoal.config.sections.data import SyntheticConfig
 from shoal.config.sections.model import LenetConfig
-from shoal.labs.lab3.claims import global_equals_one
-from shoal.labs.lab3.plan import Lab3Plan, Lab3Size
-from shoal.labs.runs import Runs
-from shoal.labs.watch import QuietWatch
-from shoal.labs.words import load_words
+from shoal_labs.lab3.claims import global_equals_one
+from shoal_labs.lab3.plan import Lab3Plan, Lab3Size
+from shoal_labs.runs import Runs
+from shoal.compare.watch import QuietWatch
+from shoal_labs.words import load_words
 
 SIZE = Lab3Size(1, 1, few_seeds=1, rounds=1, few_rounds=1, timed_steps=4, equal_steps=5)
 DATA = SyntheticConfig(samples=320, shape=(1, 28, 28), validation=0.2)
@@ -22,7 +22,7 @@ def test_workers_equal_one_machine_and_without_one_of_their_samples_they_do_not(
     plan, workers = Lab3Plan((3,), SIZE, data=DATA, model=LenetConfig(), device=device), 3
     alone, together = plan.equal(workers)
     fewer = replace(together, train=replace(together.train, batch_size=alone.train.batch_size - 1))
-    runs = Runs(tmp_path, load_words("shoal.labs.lab3", "en"), QuietWatch(), None)
+    runs = Runs(tmp_path, load_words("shoal_labs.lab3", "en"), QuietWatch(), None)
     configs = {"alone": alone, "together": together, "fewer": fewer}
     runs.train_all({name: replace(config, device="cpu") for name, config in configs.items()})
     verdicts = {

@@ -5,8 +5,8 @@ from shoal.config.sections.data import SyntheticConfig
 from shoal.data.division import Global
 from shoal.data.load import load
 from shoal.errors import ConfigError
-from shoal.labs.lab3.plan import PARTITIONS, QUICK, Lab3Plan
-from shoal.labs.lab3.seen import check_divisions, lists_of, refusals, seen_in
+from shoal_labs.lab3.plan import PARTITIONS, QUICK, Lab3Plan
+from shoal_labs.lab3.seen import check_divisions, lists_of, refusals, seen_in
 
 DATA = SyntheticConfig(samples=300, validation=0.2)
 PLAN = Lab3Plan((3,), QUICK, data=DATA)

@@ -9,10 +9,10 @@ import torch
 from torch.utils.data import DataLoader
 
 from shoal.data.sources.formats import encode_idx
-from shoal.labs.handout.start import skeleton, solution
-from shoal.labs.lab3.solution.check_sampler import faults, main
-from shoal.labs.lab3.solution.model import Net, parse_args
-from shoal.labs.lab3.solution.sampler import MyRandomSampler, MySampler
+from shoal_labs.handout.start import skeleton, solution
+from shoal_labs.lab3.solution.check_sampler import faults, main
+from shoal_labs.lab3.solution.model import Net, parse_args
+from shoal_labs.lab3.solution.sampler import MyRandomSampler, MySampler
 from shoal.models.lenet import lenet
 from shoal.report.folder import write_files
 

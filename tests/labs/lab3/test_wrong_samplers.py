@@ -5,7 +5,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from shoal.data.division.coverage import survey
-from shoal.labs.lab3.wrong_samplers import (
+from shoal_labs.lab3.wrong_samplers import (
     OneWorkersRange,
     SeedPerRank,
     coverage_of_one_workers_range,

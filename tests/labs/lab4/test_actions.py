@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from shoal.labs.lab4.actions import read_pipelined
+from shoal_labs.lab4.actions import read_pipelined
 from shoal.strategies.pipeline.schedules import build
 from shoal.strategies.pipeline.timing import StageTimes, timeline
 

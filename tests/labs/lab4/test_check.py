@@ -4,12 +4,12 @@ import pytest
 from stage_programs import DIST_UTILS, HELPER, RIGHT, WRONG, changed
 from student_folders import written_by_student
 
-from shoal.labs.check.solution import check_folders
-from shoal.labs.handout.start import skeleton, solution
-from shoal.labs.lab4.check.mended import replaceable
-from shoal.labs.lab4.check.parts import initial_faults, microbatch_faults
-from shoal.labs.lab4.check.program import Outcome, run_program
-from shoal.labs.words import load_words
+from shoal_labs.check.solution import check_folders
+from shoal_labs.handout.start import skeleton, solution
+from shoal_labs.lab4.check.mended import replaceable
+from shoal_labs.lab4.check.parts import initial_faults, microbatch_faults
+from shoal_labs.lab4.check.program import Outcome, run_program
+from shoal_labs.words import load_words
 from shoal.report.folder import write_files
 
 TWO_WORKERS = "command: python model.py --n_devices=2 --rank=0"
@@ -88,7 +88,7 @@ def test_a_typical_error_is_named_with_its_place(tmp_path, key, task):
         found = run_program(folder, 3, 2, []).faults[task]
     assert [each.key for each in found] == [key]
     for lang in ("en", "zh"):
-        sentence = load_words("shoal.labs.lab4", lang)(f"check.{key}", **found[0].values)
+        sentence = load_words("shoal_labs.lab4", lang)(f"check.{key}", **found[0].values)
         assert "Traceback" not in sentence
         assert (".py:" in sentence) == (key not in {"relu_missing", "not_split", "no_shutdown"})
 

@@ -1,9 +1,9 @@
 import pytest
 from outcomes import OUTCOMES_OF_A_COMPARISON, assert_complete, assert_says, cases_of
 
-from shoal.labs.lab4 import findings
-from shoal.labs.page.analysis import judgement
-from shoal.labs.words import load_words
+from shoal_labs.lab4 import findings
+from shoal_labs.page.analysis import judgement
+from shoal_labs.words import load_words
 from shoal.report.paired import by_seeds
 
 LOWER, HIGHER, SAME = (by_seeds(*each) for each in OUTCOMES_OF_A_COMPARISON)
@@ -65,11 +65,11 @@ OUTCOMES = {
 @pytest.mark.parametrize(("finding", "verdict", "args"), cases_of(OUTCOMES))
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_every_finding_can_come_out_either_way_and_says_so(finding, verdict, args, lang):
-    assert_says(finding, verdict, args, "shoal.labs.lab4", lang)
+    assert_says(finding, verdict, args, "shoal_labs.lab4", lang)
 
 
 def test_every_finding_has_its_words_and_every_explanation_its_case():
-    assert_complete(OUTCOMES, "shoal.labs.lab4")
+    assert_complete(OUTCOMES, "shoal_labs.lab4")
 
 
 def test_the_slowest_stage_bounds_what_overlap_gains():
@@ -86,7 +86,7 @@ def test_the_slowest_stage_bounds_what_overlap_gains():
     ],
 )
 def test_ways_have_the_names_of_the_language_and_numbers_its_punctuation(lang, shares, bubbles, fastest):
-    words = load_words("shoal.labs.lab4", lang)
+    words = load_words("shoal_labs.lab4", lang)
     held = findings.memory_is_divided(1000, {"rpc": 900, "1f1b": 400})
     assert shares in judgement(held, words).numbers
     assert bubbles in judgement(findings.bubble_as_formula(BUBBLES, 3, IDEAL), words).numbers

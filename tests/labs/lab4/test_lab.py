@@ -5,10 +5,10 @@ from shoal.config.sections.data import DigitsConfig
 from shoal.events.file import read_events
 from shoal.events.folder import RunFolder
 from shoal.events.steps import steps_of
-from shoal.labs.frame import run_plan
-from shoal.labs.lab4.lab import LAB
-from shoal.labs.lab4.plan import SCHEDULES, Lab4Plan, Lab4Size
-from shoal.labs.words import load_words
+from shoal_labs.frame import run_plan
+from shoal_labs.lab4.lab import LAB
+from shoal_labs.lab4.plan import SCHEDULES, Lab4Plan, Lab4Size
+from shoal_labs.words import load_words
 
 TINY = Lab4Plan(
     3,

@@ -1,7 +1,7 @@
-from shoal.labs.lab4.findings import does_not_pay
-from shoal.labs.lab4.measure import Lab4Measurements, Way
-from shoal.labs.lab4.plan import plan_for
-from shoal.labs.lab4.rounds import Rounds
+from shoal_labs.lab4.findings import does_not_pay
+from shoal_labs.lab4.measure import Lab4Measurements, Way
+from shoal_labs.lab4.plan import plan_for
+from shoal_labs.lab4.rounds import Rounds
 from shoal.report.findings import inside_run
 
 

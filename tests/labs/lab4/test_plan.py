@@ -1,7 +1,7 @@
 import pytest
 
 from shoal.errors import ConfigError
-from shoal.labs.lab4.plan import SCHEDULES, plan_for
+from shoal_labs.lab4.plan import SCHEDULES, plan_for
 
 
 def test_every_way_is_the_same_training_as_one_machines():

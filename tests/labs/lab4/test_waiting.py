@@ -2,7 +2,7 @@ import pytest
 
 from shoal.events.spans import Span
 from shoal.events.steps import StepRecord
-from shoal.labs.lab4.waiting import divided_by_sender
+from shoal_labs.lab4.waiting import divided_by_sender
 from shoal.report.communication import WARM_UP_STEPS, RankShares
 from shoal.report.findings import Measured
 from shoal.strategies.pipeline.schedules import build

@@ -8,15 +8,15 @@ from shoal.config.read import read
 from shoal.config.sections.data import DigitsConfig
 from shoal.config.sections.model import MlpConfig, TransformerConfig
 from shoal.events.folder import RunFolder
-from shoal.labs.frame import run_plan
-from shoal.labs.optimise.compression import plan as compression
-from shoal.labs.optimise.compression.plan import CODECS, LINKS
-from shoal.labs.optimise.lab import LAB, OptimisePlan
-from shoal.labs.optimise.memory import plan as memory
-from shoal.labs.optimise.pruning import plan as pruning
-from shoal.labs.optimise.straggler import plan as straggler
-from shoal.labs.runs import OTHER_WORK
-from shoal.labs.words import load_words
+from shoal_labs.frame import run_plan
+from shoal_labs.optimise.compression import plan as compression
+from shoal_labs.optimise.compression.plan import CODECS, LINKS
+from shoal_labs.optimise.lab import LAB, OptimisePlan
+from shoal_labs.optimise.memory import plan as memory
+from shoal_labs.optimise.pruning import plan as pruning
+from shoal_labs.optimise.straggler import plan as straggler
+from shoal_labs.runs import OTHER_WORK
+from shoal_labs.words import load_words
 
 pytestmark = pytest.mark.timeout(400)  # some sixty runs
 
@@ -130,7 +130,7 @@ def test_with_times_of_a_busy_machine_no_finding_about_time_is_decided_and_there
     exact = {"bytes_as_declared", "ssp_keeps_its_bound"}
     assert {claim for claim, verdict in verdicts.items() if verdict != "undecided"} == exact
     assert not any(row["on the Pareto front"] == "True" for row in rows(busy.folder, "memory"))
-    assert load_words("shoal.labs.optimise", "zh")("analysis.busy", part=100) in text_of(busy.folder)
+    assert load_words("shoal_labs.optimise", "zh")("analysis.busy", part=100) in text_of(busy.folder)
 
 
 def test_pruned_networks_are_compared_with_the_whole_one_after_the_same_fine_tuning(finished):

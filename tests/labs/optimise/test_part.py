@@ -1,12 +1,12 @@
 import pytest
 from outcomes import explained
 
-from shoal.labs.optimise.compression import claims as compression
-from shoal.labs.optimise.lab import LAB, PARTS, OptimiseSettings, plan_for
-from shoal.labs.optimise.memory import claims as memory
-from shoal.labs.optimise.pruning import claims as pruning
-from shoal.labs.optimise.straggler import claims as straggler
-from shoal.labs.words import load_words
+from shoal_labs.optimise.compression import claims as compression
+from shoal_labs.optimise.lab import LAB, PARTS, OptimiseSettings, plan_for
+from shoal_labs.optimise.memory import claims as memory
+from shoal_labs.optimise.pruning import claims as pruning
+from shoal_labs.optimise.straggler import claims as straggler
+from shoal_labs.words import load_words
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])

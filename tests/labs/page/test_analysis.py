@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from shoal.labs.page.analysis import analysis, judgement
-from shoal.labs.words import Words, load_words
+from shoal_labs.page.analysis import analysis, judgement
+from shoal_labs.words import Words, load_words
 from shoal.report.document import Judgement, Paragraph
 from shoal.report.findings import SPREADS, Finding, Pairs
 
@@ -52,7 +52,7 @@ def test_the_explanation_follows_the_verdict():
 
 @pytest.mark.parametrize(("lang", "sentence"), [("en", "does not hold 1,"), ("zh", "不成立 1 条")])
 def test_one_is_counted_without_a_plural(lang, sentence):
-    words = load_words("shoal.labs.lab1", lang)
+    words = load_words("shoal_labs.lab1", lang)
     assert sentence in words("analysis.counts", holds=0, fails=1, undecided=1)
 
 

@@ -1,6 +1,6 @@
 from matplotlib.figure import Figure
 
-from shoal.labs.page.bars import GAP, Bar, BarPanel, Part, draw_bars, draw_panel, measured_bar
+from shoal_labs.page.bars import GAP, Bar, BarPanel, Part, draw_bars, draw_panel, measured_bar
 from shoal.report.findings import Measured
 
 PARTS = [Part("waiting", "orange", "...."), Part("moving", "vermilion", "////")]

@@ -2,9 +2,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from shoal.labs.catalogue import LABS
-from shoal.labs.page.page import opening
-from shoal.labs.words import LANGUAGES, load_words
+from shoal_labs.catalogue import LABS
+from shoal_labs.page.page import opening
+from shoal_labs.words import LANGUAGES, load_words
 from shoal.report.document import Code, Paragraph
 
 

@@ -4,10 +4,10 @@ import math
 
 import pytest
 
-from shoal.labs.catalogue import LABS
-from shoal.labs.page.analysis import judgement
-from shoal.labs.student import claims
-from shoal.labs.words import load_words
+from shoal_labs.catalogue import LABS
+from shoal_labs.page.analysis import judgement
+from shoal_labs.student import claims
+from shoal_labs.words import load_words
 from shoal.report.paired import by_rounds, by_seeds
 
 LOW, HIGH = [1.0 + 0.01 * i for i in range(12)], [2.0 + 0.01 * i for i in range(12)]
@@ -55,6 +55,6 @@ def test_the_numbers_decide(case):
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_every_verdict_has_words(lang):
     for lab in LABS.values():
-        words = load_words(lab.package, lang, "shoal.labs.student")
+        words = load_words(lab.package, lang, "shoal_labs.student")
         for finding in (each for pair in CASES.values() for each in pair):
             assert "{" not in judgement(finding, words).reason

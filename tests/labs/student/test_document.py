@@ -4,15 +4,15 @@ import math
 
 import pytest
 
-from shoal.labs.page.page import Page
-from shoal.labs.page.pictures import Pictures
-from shoal.labs.student.document import end_table, fact_table
-from shoal.labs.student.part import StudentMeasured, StudentPart, StudentRun
-from shoal.labs.words import load_words
+from shoal_labs.page.page import Page
+from shoal_labs.page.pictures import Pictures
+from shoal_labs.student.document import end_table, fact_table
+from shoal_labs.student.part import StudentMeasured, StudentPart, StudentRun
+from shoal_labs.words import load_words
 
 
 def page_in(lang):
-    return Page(load_words("shoal.labs.lab2", lang, "shoal.labs.student"), Pictures({}))
+    return Page(load_words("shoal_labs.lab2", lang, "shoal_labs.student"), Pictures({}))
 
 
 @pytest.mark.parametrize("last", [math.nan, math.inf])

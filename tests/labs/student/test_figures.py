@@ -2,11 +2,11 @@
 
 import math
 
-from shoal.labs.student.figures import figures, lines_of
-from shoal.labs.student.part import StudentMeasured, StudentPart, StudentRun
-from shoal.labs.words import load_words
+from shoal_labs.student.figures import figures, lines_of
+from shoal_labs.student.part import StudentMeasured, StudentPart, StudentRun
+from shoal_labs.words import load_words
 
-WORDS = load_words("shoal.labs.lab2", "en", "shoal.labs.student")
+WORDS = load_words("shoal_labs.lab2", "en", "shoal_labs.student")
 
 
 def test_the_dashed_line_is_above_the_solid_ones_that_would_hide_it():

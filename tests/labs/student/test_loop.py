@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from shoal.labs.student.loop import RATE, apart, batches, digits, flat, network, train_in_parts
+from shoal_labs.student.loop import RATE, apart, batches, digits, flat, network, train_in_parts
 
 STEPS = 4
 

@@ -4,12 +4,12 @@ import pytest
 from student_folders import written_by_student
 
 from shoal.errors import ConfigError
-from shoal.labs.frame import folder_for, load_lab
-from shoal.labs.handout.start import skeleton
-from shoal.labs.student.experiments import autograd, lab2, lab4
-from shoal.labs.student.spec import StudentExperiment, reasons, usable
-from shoal.labs.student.submission import TaskVerdict, read_submission
-from shoal.labs.words import load_words
+from shoal_labs.frame import folder_for, load_lab
+from shoal_labs.handout.start import skeleton
+from shoal_labs.student.experiments import autograd, lab2, lab4
+from shoal_labs.student.spec import StudentExperiment, reasons, usable
+from shoal_labs.student.submission import TaskVerdict, read_submission
+from shoal_labs.words import load_words
 from shoal.report.folder import write_files
 
 EXPERIMENT = StudentExperiment(
@@ -18,7 +18,7 @@ EXPERIMENT = StudentExperiment(
 WHOLE = StudentExperiment(
     number="4", file="model.py", parts=lab4.PARTS, measure=lab4.measure, findings=lab4.findings, stops=False
 )
-WORDS = load_words("shoal.labs.lab2", "en", "shoal.labs.student")
+WORDS = load_words("shoal_labs.lab2", "en", "shoal_labs.student")
 
 
 @pytest.fixture

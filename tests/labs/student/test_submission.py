@@ -5,8 +5,8 @@ import os
 import pytest
 from hand_ins import hand_in
 
-from shoal.labs.student.submission import because, joined, read_submission
-from shoal.labs.words import load_words
+from shoal_labs.student.submission import because, joined, read_submission
+from shoal_labs.words import load_words
 
 FAULTS = {
     "en": ["with 9 samples on 4 nodes:", "3 are seen by no node", "is the rank part of the seed?"],
@@ -22,7 +22,7 @@ FAULTS = {
     ],
 )
 def test_faults_become_one_sentence_with_one_mark_at_its_end(lang, sentence):
-    words = load_words("shoal.labs.lab3", lang, "shoal.labs.student")
+    words = load_words("shoal_labs.lab3", lang, "shoal_labs.student")
     why = joined(FAULTS[lang], words)
     assert why == sentence
     assert because(why, words).endswith(sentence)

@@ -3,13 +3,13 @@ import os
 
 import pytest
 
-from shoal.labs.page.analysis import judgement
-from shoal.labs.page.page import opening
-from shoal.labs.runs import OTHER_WORK, Runs
-from shoal.labs.timing import busy
-from shoal.labs.timing.busy import OtherWork, trusted
-from shoal.labs.watch import QuietWatch
-from shoal.labs.words import LANGUAGES, load_words
+from shoal_labs.page.analysis import judgement
+from shoal_labs.page.page import opening
+from shoal_labs.runs import OTHER_WORK, Runs
+from shoal_labs.timing import busy
+from shoal_labs.timing.busy import OtherWork, trusted
+from shoal.compare.watch import QuietWatch
+from shoal_labs.words import LANGUAGES, load_words
 from shoal.report.findings import Finding, Pairs
 
 
@@ -120,7 +120,7 @@ def test_on_a_busy_machine_no_finding_about_time_is_decided():
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_no_cause_is_given_for_times_that_decide_nothing(lang):
-    words = load_words("shoal.labs.lab1", lang)
+    words = load_words("shoal_labs.lab1", lang)
     numbers = {"adam": 1.0, "sgd": 1.0, "gd": 1.0, "gd_samples": 8}
     noisy = Finding("step_time", numbers, "undecided", Pairs(8, 15, "rounds"))
     (loaded,) = trusted({"time": [Finding("step_time", numbers, "fails", timed=True)]}, 0.83)["time"]
@@ -130,7 +130,7 @@ def test_no_cause_is_given_for_times_that_decide_nothing(lang):
 
 def test_a_report_that_takes_runs_over_takes_over_how_busy_the_machine_was(tmp_path, monkeypatch):
     monkeypatch.setattr(OtherWork, "part", lambda self: 0.0)
-    words = load_words("shoal.labs.lab1", "en")
+    words = load_words("shoal_labs.lab1", "en")
     (tmp_path / "earlier" / "run").mkdir(parents=True)
     (tmp_path / "earlier" / OTHER_WORK).write_text(json.dumps(0.83))
     runs = Runs(tmp_path / "runs", words, QuietWatch(), tmp_path / "earlier")
@@ -142,7 +142,7 @@ def test_a_report_that_takes_runs_over_takes_over_how_busy_the_machine_was(tmp_p
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_the_report_of_a_busy_machine_says_so(tmp_path, lang):
-    words = load_words("shoal.labs.lab1", lang)
+    words = load_words("shoal_labs.lab1", lang)
     runs = Runs(tmp_path, words, QuietWatch())
     quiet, loaded = (opening(True, "shoal lab 1", runs, part) for part in (0.0, 0.42))
     assert len(loaded) == len(quiet) + 1

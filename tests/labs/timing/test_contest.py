@@ -5,8 +5,8 @@ import random
 import pytest
 import torch
 
-from shoal.labs.timing import contest as module
-from shoal.labs.timing.contest import FEWEST_ROUNDS, Contest, contest, contests, one_thread
+from shoal_labs.timing import contest as module
+from shoal_labs.timing.contest import FEWEST_ROUNDS, Contest, contest, contests, one_thread
 
 
 @pytest.fixture

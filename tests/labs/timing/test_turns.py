@@ -11,10 +11,10 @@ from shoal.config.sections.train import TrainConfig
 from shoal.errors import WorkerError
 from shoal.events.file import read_events
 from shoal.events.folder import RunFolder
-from shoal.labs.runs import Runs
-from shoal.labs.timing.turns import over_rounds, train_in_turns
-from shoal.labs.watch import QuietWatch
-from shoal.labs.words import load_words
+from shoal_labs.runs import Runs
+from shoal_labs.timing.turns import over_rounds, train_in_turns
+from shoal.compare.watch import QuietWatch
+from shoal_labs.words import load_words
 from shoal.report.finished_runs import read_run
 from shoal.strategies.ddp.settings import DdpConfig
 from shoal.strategies.settings import NoSyncConfig
@@ -33,7 +33,7 @@ RIVALS = {"two": TWO, "one": ONE}
 
 
 def made(folder, earlier=None):
-    return Runs(folder, load_words("shoal.labs.lab3", "en"), QuietWatch(), earlier)
+    return Runs(folder, load_words("shoal_labs.lab3", "en"), QuietWatch(), earlier)
 
 
 def steps(path):

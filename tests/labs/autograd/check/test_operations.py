@@ -6,10 +6,10 @@ from types import ModuleType
 
 import pytest
 
-from shoal.labs.autograd.check import CHECKS, chain_rule, operations
-from shoal.labs.handout.regions import Region, parts, tasks
-from shoal.labs.handout.start import _sources, skeleton
-from shoal.labs.words import load_words
+from shoal_labs.autograd.check import CHECKS, chain_rule, operations
+from shoal_labs.handout.regions import Region, parts, tasks
+from shoal_labs.handout.start import _sources, skeleton
+from shoal_labs.words import load_words
 from shoal.report.folder import write_files
 
 ((_, SOURCE),) = _sources("autograd").items()
@@ -84,7 +84,7 @@ def test_a_wrong_task_is_named(task, key, monkeypatch):
     found = faults(monkeypatch, task, with_task(task, WRONG[task, key]))
     assert key in [fault.key for fault in found]
     for lang in ("en", "zh"):
-        words = load_words("shoal.labs.autograd", lang)
+        words = load_words("shoal_labs.autograd", lang)
         assert all(words(f"check.{fault.key}", **fault.values) for fault in found)
 
 

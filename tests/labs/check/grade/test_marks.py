@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from shoal.labs.check.fault import fault
-from shoal.labs.check.grade.marks import grade, names_of
-from shoal.labs.check.grade.page import student_page
-from shoal.labs.check.grade.table import to_csv
-from shoal.labs.check.grade.weights import load_weights
-from shoal.labs.check.solution import Checked, checks_of, verdicts_of
-from shoal.labs.words import load_words
+from shoal_labs.check.fault import fault
+from shoal_labs.check.grade.marks import grade, names_of
+from shoal_labs.check.grade.page import student_page
+from shoal_labs.check.grade.table import to_csv
+from shoal_labs.check.grade.weights import load_weights
+from shoal_labs.check.solution import Checked, checks_of, verdicts_of
+from shoal_labs.words import load_words
 from shoal.report.html import to_html
 
 FOLDER = Path("/in/=cmd")
@@ -26,7 +26,7 @@ def graded(lang="en", absent=(), **faults):
     gone = (fault("missing_name", file="model.py", name="train_step"),)
     found = [gone if each.tasks[0] in absent else faults.get(each.tasks[0], ()) for each in checks]
     verdicts = verdicts_of(checks, [FOLDER / each.file for each in checks], found)
-    words = load_words("shoal.labs.lab1", lang)
+    words = load_words("shoal_labs.lab1", lang)
     weights = {**load_weights(None, "1"), "gd_step": 2.0}
     return grade(Checked(FOLDER, verdicts), "=cmd", weights, words), words
 

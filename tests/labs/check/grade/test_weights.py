@@ -1,7 +1,7 @@
 import pytest
 
 from shoal.errors import ConfigError
-from shoal.labs.check.grade.weights import load_weights
+from shoal_labs.check.grade.weights import load_weights
 
 
 def test_tasks_count_one_each_unless_the_file_says_otherwise(tmp_path):

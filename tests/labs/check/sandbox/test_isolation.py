@@ -10,8 +10,8 @@ import pytest
 PROGRAM = """
 import json, os, socket, subprocess, sys
 from pathlib import Path
-from shoal.labs.check.sandbox import isolation, kernel
-from shoal.labs.check.sandbox.limits import Limits
+from shoal_labs.check.sandbox import isolation, kernel
+from shoal_labs.check.sandbox.limits import Limits
 
 own, other, outside = map(Path, sys.argv[1:])
 sys.path.insert(0, str(own.parent / "packages"))

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from shoal.labs.check.sandbox.limits import Limits, exceeded
+from shoal_labs.check.sandbox.limits import Limits, exceeded
 
 PROGRAM = """
 import os, sys, threading

@@ -1,11 +1,11 @@
 import json
 from pathlib import Path
 
-from shoal.labs.check.fault import fault
-from shoal.labs.check.sandbox.limits import Limits
-from shoal.labs.check.sandbox.task import Answer, Task, unanswered
+from shoal_labs.check.fault import fault
+from shoal_labs.check.sandbox.limits import Limits
+from shoal_labs.check.sandbox.task import Answer, Task, unanswered
 
-TASK = Task("shoal.labs.lab1", (0, 2), Path("/in/an"), (Path("a"), Path("a/b")), Limits(work_s=3))
+TASK = Task("shoal_labs.lab1", (0, 2), Path("/in/an"), (Path("a"), Path("a/b")), Limits(work_s=3))
 
 
 def test_tasks_and_answers_travel_as_json():

@@ -7,18 +7,18 @@ import sys
 import pytest
 from hand_ins import ADAM, SGD, after, hand_in
 
-from shoal.labs.check.sandbox.limits import Limits
-from shoal.labs.check.sandbox.task import Answer, Task
-from shoal.labs.check.solution import tasks_of
+from shoal_labs.check.sandbox.limits import Limits
+from shoal_labs.check.sandbox.task import Answer, Task
+from shoal_labs.check.solution import tasks_of
 
 PROGRAM = """
-from shoal.labs.check.sandbox import isolation, worker
+from shoal_labs.check.sandbox import isolation, worker
 
 def refused():
     raise PermissionError(1, "Operation not permitted")
 
 isolation.leave = refused
-worker.main("shoal.labs.lab1")
+worker.main("shoal_labs.lab1")
 """
 
 
@@ -45,7 +45,7 @@ def test_without_namespaces_tasks_are_checked_with_limits(tmp_path):
 
 FAILING = """
 import os
-from shoal.labs.check.sandbox import isolation, worker
+from shoal_labs.check.sandbox import isolation, worker
 
 def fail(*_):
     {failure}
@@ -53,7 +53,7 @@ def fail(*_):
 isolation.refusal = lambda: ""
 isolation.leave = lambda *_: None
 isolation.settle = fail
-worker.main("shoal.labs.lab1")
+worker.main("shoal_labs.lab1")
 """
 
 

@@ -1,9 +1,9 @@
 import pytest
 from outcomes import assert_complete, assert_says, cases_of, rounds
 
-from shoal.labs.optimise.compression import claims
-from shoal.labs.page.analysis import judgement
-from shoal.labs.words import load_words
+from shoal_labs.optimise.compression import claims
+from shoal_labs.page.analysis import judgement
+from shoal_labs.words import load_words
 from shoal.report.paired import by_rounds
 
 LOW, NEAR, HIGH = rounds(1.0), rounds(1.0, noise=-2), rounds(5.0)
@@ -74,11 +74,11 @@ OUTCOMES = {
 @pytest.mark.parametrize(("finding", "verdict", "args"), cases_of(OUTCOMES))
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_every_finding_can_come_out_either_way_and_says_so(finding, verdict, args, lang):
-    assert_says(finding, verdict, args, "shoal.labs.optimise", lang)
+    assert_says(finding, verdict, args, "shoal_labs.optimise", lang)
 
 
 def test_every_finding_has_its_words_and_every_explanation_its_case():
-    assert_complete(OUTCOMES, "shoal.labs.optimise", claims)
+    assert_complete(OUTCOMES, "shoal_labs.optimise", claims)
 
 
 @pytest.mark.parametrize(
@@ -87,4 +87,4 @@ def test_every_finding_has_its_words_and_every_explanation_its_case():
 )
 def test_links_and_codecs_have_the_names_of_the_language(lang, shown):
     found = claims.auto_adapts({"loopback": "none", "20mbit": "sign"}, "loopback", "20mbit", "none")
-    assert shown in judgement(found, load_words("shoal.labs.optimise", lang)).numbers
+    assert shown in judgement(found, load_words("shoal_labs.optimise", lang)).numbers

@@ -5,13 +5,13 @@ import pytest
 from outcomes import STEADY, rounds
 
 from shoal.config.sections.model import TransformerConfig
-from shoal.labs.optimise.memory import measure as module
-from shoal.labs.optimise.memory.figures import figures
-from shoal.labs.optimise.memory.measure import MIB, MemoryMeasurements, Tried, measure
-from shoal.labs.optimise.memory.plan import MemoryPlan, MemorySize
-from shoal.labs.runs import Runs
-from shoal.labs.watch import QuietWatch
-from shoal.labs.words import load_words
+from shoal_labs.optimise.memory import measure as module
+from shoal_labs.optimise.memory.figures import figures
+from shoal_labs.optimise.memory.measure import MIB, MemoryMeasurements, Tried, measure
+from shoal_labs.optimise.memory.plan import MemoryPlan, MemorySize
+from shoal_labs.runs import Runs
+from shoal.compare.watch import QuietWatch
+from shoal_labs.words import load_words
 from shoal.memory.techniques import TECHNIQUES
 from shoal.memory.trial import Trial
 
@@ -19,7 +19,7 @@ PLAN = MemoryPlan(MemorySize(rounds=2, batch=8, model=TransformerConfig(layers=2
 
 
 def runs_in(folder: Path, earlier: Path | None = None) -> Runs:
-    return Runs(folder, load_words("shoal.labs.optimise", "en"), QuietWatch(), earlier)
+    return Runs(folder, load_words("shoal_labs.optimise", "en"), QuietWatch(), earlier)
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_every_technique_is_tried_in_every_round_beside_the_plain_run(tried, tmp
 
 def test_every_technique_is_drawn(tried, tmp_path):
     (draw,) = figures(measure(PLAN, runs_in(tmp_path))).values()
-    assert draw(load_words("shoal.labs.optimise", "en"), None).png
+    assert draw(load_words("shoal_labs.optimise", "en"), None).png
 
 
 def test_a_report_in_another_language_takes_the_trials_over(tried, tmp_path):

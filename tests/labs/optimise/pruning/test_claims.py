@@ -1,7 +1,7 @@
 import pytest
 from outcomes import assert_complete, assert_says, cases_of, rounds
 
-from shoal.labs.optimise.pruning import claims
+from shoal_labs.optimise.pruning import claims
 
 HIGH, LOW = (0.950, 0.952, 0.949, 0.951, 0.950), (0.80, 0.82, 0.81, 0.80, 0.81)
 MIXED, OTHER = (0.90, 0.99, 0.80, 0.97, 0.95), (0.951, 0.951, 0.950, 0.950, 0.951)
@@ -39,8 +39,8 @@ OUTCOMES = {
 @pytest.mark.parametrize(("finding", "verdict", "args"), cases_of(OUTCOMES))
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_every_finding_can_come_out_either_way_and_says_so(finding, verdict, args, lang):
-    assert_says(finding, verdict, args, "shoal.labs.optimise", lang)
+    assert_says(finding, verdict, args, "shoal_labs.optimise", lang)
 
 
 def test_every_finding_has_its_words_and_every_explanation_its_case():
-    assert_complete(OUTCOMES, "shoal.labs.optimise", claims)
+    assert_complete(OUTCOMES, "shoal_labs.optimise", claims)

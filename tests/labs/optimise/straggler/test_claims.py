@@ -3,7 +3,7 @@ import random
 import pytest
 from outcomes import assert_complete, assert_says, cases_of, rounds
 
-from shoal.labs.optimise.straggler import claims
+from shoal_labs.optimise.straggler import claims
 
 LOW, NEAR, HIGH = rounds(1000.0), rounds(1050.0, noise=0.5), rounds(2000.0)
 FASTER = {
@@ -50,11 +50,11 @@ FASTER_CLAIMS = [claim for claim, outcomes in OUTCOMES.items() if outcomes is FA
 @pytest.mark.parametrize(("finding", "verdict", "args"), cases_of(OUTCOMES))
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_every_finding_can_come_out_either_way_and_says_so(finding, verdict, args, lang):
-    assert_says(finding, verdict, args, "shoal.labs.optimise", lang)
+    assert_says(finding, verdict, args, "shoal_labs.optimise", lang)
 
 
 def test_every_finding_has_its_words_and_every_explanation_its_case():
-    assert_complete(OUTCOMES, "shoal.labs.optimise", claims)
+    assert_complete(OUTCOMES, "shoal_labs.optimise", claims)
 
 
 @pytest.mark.parametrize("claim", FASTER_CLAIMS)

@@ -1,7 +1,7 @@
 import pytest
 
-from shoal.labs.optimise.straggler.measure import Watched
-from shoal.labs.optimise.straggler.updates import Update
+from shoal_labs.optimise.straggler.measure import Watched
+from shoal_labs.optimise.straggler.updates import Update
 
 
 def watched(seconds, accuracies, updates=()):

@@ -1,4 +1,4 @@
-from shoal.labs.optimise.straggler.plan import CONDITIONS, LEARNING, WAYS, plan_for
+from shoal_labs.optimise.straggler.plan import CONDITIONS, LEARNING, WAYS, plan_for
 
 
 def test_one_worker_is_slow_in_every_run_of_the_condition_and_none_in_the_base():

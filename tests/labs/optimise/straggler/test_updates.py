@@ -1,6 +1,6 @@
 import pytest
 
-from shoal.labs.optimise.straggler.updates import Update, bound_broken, updates_in
+from shoal_labs.optimise.straggler.updates import Update, bound_broken, updates_in
 
 
 def test_updates_are_read_from_a_servers_log_without_what_was_dropped():

@@ -10,9 +10,9 @@ from student_folders import report_of, written_by_student
 
 from shoal.config.sections.data import SyntheticConfig
 from shoal.errors import ConfigError
-from shoal.labs.lab1.plan import Lab1Plan, Lab1Size
-from shoal.labs.student.submission import read_submission
-from shoal.labs.words import load_words
+from shoal_labs.lab1.plan import Lab1Plan, Lab1Size
+from shoal_labs.student.submission import read_submission
+from shoal_labs.words import load_words
 
 TASKS = ("zero_grad", "gd_step", "sgd_step", "adam_step")
 UNCORRECTED = """
@@ -48,7 +48,7 @@ def test_a_right_solution_in_the_courses_shape_holds(tmp_path):
     assert "class MySGD(GdOptimizer)" in text  # the student's file, and none of ours
     assert "class SgdOptimizer" not in text
     claims = {row["claim"] for row in rows(outcome.folder, "findings")}
-    assert claims == {"own_equal", *explained(load_words("shoal.labs.lab1", "en"))}
+    assert claims == {"own_equal", *explained(load_words("shoal_labs.lab1", "en"))}
     assert {row["optimizer"] for row in rows(outcome.folder, "results")} == {"gd", "sgd", "adam"}
 
 

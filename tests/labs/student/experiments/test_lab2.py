@@ -5,8 +5,8 @@ import math
 from reports import assert_whole, rows, text_of
 from student_folders import TINY, report_of, written_by_student
 
-from shoal.labs.student.experiments.lab2 import findings
-from shoal.labs.student.part import StudentMeasured, StudentPart, StudentPlan, StudentRun
+from shoal_labs.student.experiments.lab2 import findings
+from shoal_labs.student.part import StudentMeasured, StudentPart, StudentPlan, StudentRun
 
 TASKS = ("allreduce_average_gradients", "allgather_average_gradients", "reduce_average_gradients")
 

@@ -6,8 +6,8 @@ from reports import assert_whole, rows
 from student_folders import report_of, written_by_student
 
 from shoal.config.sections.data import DigitsConfig
-from shoal.labs.lab3.plan import QUICK, Lab3Plan
-from shoal.labs.student.experiments.lab3 import RIGHT
+from shoal_labs.lab3.plan import QUICK, Lab3Plan
+from shoal_labs.student.experiments.lab3 import RIGHT
 
 TASKS = ("random_partition", "random_sampling")
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 from student_folders import written_by_student
 
-from shoal.labs.student.nodes.autograd import POINTS, fit
+from shoal_labs.student.nodes.autograd import POINTS, fit
 
 NOT_SUMMED = """
     r = Variable(self.value.expand(shape))

@@ -6,8 +6,8 @@ import pytest
 import torch
 from student_folders import written_by_student
 
-from shoal.labs.student.loop import apart
-from shoal.labs.student.nodes.lab1 import StudentOptimizer, torchs_optimizer
+from shoal_labs.student.loop import apart
+from shoal_labs.student.nodes.lab1 import StudentOptimizer, torchs_optimizer
 
 
 @pytest.fixture

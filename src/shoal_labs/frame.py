@@ -1,0 +1,188 @@
+"""The frame of all labs: `run_lab` takes a lab's spec from settings to a written report.
+
+A lab is a `LabSpec`: what is particular to it, and nothing else. The frame does what all labs have in common:
+
+    Phase 1, check     errors are found before a folder is made
+    Phase 2, train     the runs that the plan asks for, or their copies from an earlier report
+    Phase 3, measure   run folders become numbers, numbers become verdicts
+    Phase 4, write     figures, tables, and the page
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+from shoal.config.schema import RunConfig
+from shoal_labs.catalogue import lab_of
+from shoal_labs.choices import with_choices
+from shoal.report.folder import claimed, report_folder
+from shoal_labs.folder import write_report
+from shoal.compare.machine import machine
+from shoal_labs.page.analysis import Findings, analysis, judgement
+from shoal_labs.page.page import Page, machine_table, opening
+from shoal_labs.page.pictures import Draw, draw_all
+from shoal_labs.runs import Runs
+from shoal_labs.settings import LabSettings, command_of
+from shoal_labs.timing.busy import trusted
+from shoal.compare.watch import Watch
+from shoal_labs.words import Words, load_words
+from shoal.report.document import Block, Document, Heading, Paragraph, Table
+from shoal.report.plain_tables import Records
+
+
+class LabPlan(Protocol):
+    """What every lab's plan says."""
+
+    @property
+    def quick(self) -> bool:
+        """Whether this is the short version of the experiment."""
+        ...
+
+
+AnySettings = TypeVar("AnySettings", bound=LabSettings)
+Plan = TypeVar("Plan", bound=LabPlan)
+Measured = TypeVar("Measured")
+
+
+def _nothing(_: object) -> dict[str, Any]:
+    return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabSpec(Generic[AnySettings, Plan, Measured]):
+    """What is particular to a lab."""
+
+    number: str
+    """Its name on the command line."""
+    settings: type[AnySettings]
+    plan: Callable[[AnySettings], Plan]
+    """The experiment; raises ConfigError for settings that cannot be used."""
+    subject: Callable[[Plan], Mapping[str, object]] = _nothing
+    """The values in the words `title` and `progress.begin`."""
+    check: Callable[[Plan], object] = _nothing
+    """Raises the errors that can be found before training, such as missing data."""
+    runs: Callable[[Plan], Mapping[str, RunConfig]] = _nothing
+    """The runs to train, by name."""
+    measure: Callable[[Plan, Runs], Measured]
+    """Reads the runs; a lab whose runs depend on each other trains them here."""
+    findings: Callable[[Measured], Findings]
+    figures: Callable[[Measured], Mapping[str, Draw]]
+    tables: Callable[[Measured], Mapping[str, Records]]
+    """Every number of the report for other programs."""
+    principle: Callable[[Page], Sequence[Block]]
+    code: Callable[[Measured, Page], Sequence[Block]]
+    set_up: Callable[[Measured, Page], Sequence[Block]]
+    machine: Callable[[Measured], Mapping[str, str]] = _nothing
+    """Facts about the machine that only this lab knows, or knows better."""
+    results: Callable[[Measured, Page], Sequence[Block]]
+    closing: Callable[[Measured, Page], Table]
+    """The table that the command line shows at the end."""
+    more_words: str = ""
+    """A package whose words replace the lab's own."""
+    whole: bool = False
+    """Whether nothing stays of a report that could not be finished."""
+
+    @property
+    def package(self) -> str:
+        """Where its modules and words are."""
+        return lab_of(self.number).package
+
+    def words(self, lang: str) -> Words:
+        """Its words in a language."""
+        return load_words(self.package, lang, *filter(None, [self.more_words]))
+
+
+@dataclass(frozen=True)
+class LabResult:
+    """What the command line shows at the end."""
+
+    folder: Path
+    table: Table
+    findings: Sequence[tuple[str, str]]
+    """Verdict and claim, in words."""
+
+
+def load_lab(number: str, solution: str = "") -> LabSpec[Any, Any, Any]:
+    """The lab of a number or name, of our code or of a student's solution; imports torch."""
+    package = lab_of(number).package
+    if solution:
+        return import_module(f"shoal_labs.student.experiments.{package.rpartition('.')[2]}").LAB
+    return import_module(f"{package}.lab").LAB
+
+
+def folder_for(lab: LabSpec[Any, Any, Any], settings: LabSettings) -> Path:
+    """The folder of a report."""
+    stem = f"lab{lab.number}" if lab.number.isdecimal() else f"lab-{lab.number}"
+    return report_folder(
+        settings.out, "-".join(filter(None, (stem, "solution" if settings.solution else settings.variant)))
+    )
+
+
+def run_lab(
+    lab: LabSpec[AnySettings, Any, Any], settings: AnySettings, folder: Path, watch: Watch
+) -> LabResult:
+    """Run a lab as the command line does."""
+    words = lab.words(settings.lang)
+    plan, earlier = with_choices(lab.plan(settings), settings), settings.earlier_runs()
+    return run_plan(lab, plan, folder, command_of(lab.number, settings), words, watch, earlier)
+
+
+def run_plan(
+    lab: LabSpec[Any, Plan, Any],
+    plan: Plan,
+    folder: Path,
+    command: str,
+    words: Words,
+    watch: Watch,
+    earlier: Path | None = None,
+) -> LabResult:
+    """Make the report of a plan in a new folder."""
+    # Phase 1: check
+    lab.check(plan)
+    configs = lab.runs(plan)
+    runs = Runs(folder / "runs", words, watch, earlier)
+    with claimed(folder, lab.whole):
+        # Phase 2: train
+        runs.say("progress.begin", folder=folder, **lab.subject(plan))
+        runs.train_all(configs)
+        # Phase 3: measure
+        runs.say("progress.measure")
+        measured = lab.measure(plan, runs)
+        busy = runs.busy()
+        findings = trusted(lab.findings(measured), busy)
+        # Phase 4: write
+        runs.say("progress.write")
+        page = Page(words, draw_all(words, lab.figures(measured)))
+        title = words("title", **lab.subject(plan))
+        blocks = [
+            *opening(plan.quick, command, runs, busy),
+            *_sections(lab, measured, page),
+            *analysis(findings, words),
+        ]
+        document = Document(title, words.lang, blocks)
+        if busy:
+            runs.say("intro.busy", part=100 * busy)
+        write_report(folder, document, page.pictures, lab.tables(measured), findings)
+    judged = [judgement(finding, words) for section in findings.values() for finding in section]
+    return LabResult(
+        folder, lab.closing(measured, page), [(block.verdict_words, block.claim) for block in judged]
+    )
+
+
+def _sections(lab: LabSpec[Any, Any, Measured], measured: Measured, page: Page) -> list[Block]:
+    """The sections between opening and analysis, in the order that the course asks for."""
+    words = page.words
+    return [
+        Heading(words("principle.heading")),
+        *lab.principle(page),
+        Heading(words("code.heading")),
+        Paragraph(words("code.intro")),
+        *lab.code(measured, page),
+        Heading(words("setup.heading")),
+        *lab.set_up(measured, page),
+        machine_table({**machine(), **lab.machine(measured)}, words),
+        Heading(words("results.heading")),
+        *lab.results(measured, page),
+    ]

@@ -1,0 +1,80 @@
+"""How far the gradient of a batch is from the gradient of the whole training set: what "stochastic" is, in one number.
+
+    noise = √(mean over batches of ‖g_batch − g‖²) / ‖g‖
+
+measured at the initial weights and at the weights that SGD ends with. For the whole set, taken in another order, the
+same ratio is rounding alone.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from shoal import data, models
+from shoal.config.read import from_tree, read_recipe
+from shoal.config.schema import RunConfig
+from shoal.data.dataset import DataSet
+from shoal.data.division.order import epoch_order
+from shoal.events.folder import RunFolder
+from shoal_labs.lab1.plan import BATCH_SIZE
+from shoal.strategies.pieces.state import load_weights
+from shoal.training.weights import read_model
+
+BATCHES = 40
+"""Mini-batches that the mean is taken over."""
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Relative distances from the whole gradient, of one run."""
+
+    start: float
+    """Of mini-batches at the initial weights."""
+    end: float
+    """Of mini-batches at the trained weights."""
+    order: float
+    """Of the whole training set in another order, at the initial weights."""
+
+
+def noise_of(run: Path) -> Noise:
+    """Measure at both ends of a finished run. Costs three passes over the training set."""
+    folder = RunFolder(run)
+    config = from_tree(read_recipe(str(folder.config)))
+    dataset = data.load(config.data)
+    model = models.build(config.model, dataset.input_shape, dataset.outputs, config.seed)
+    first, second = (epoch_order(len(dataset.train), config.seed, epoch) for epoch in (0, 1))
+    batches = first.split(BATCH_SIZE)[:BATCHES]
+
+    gradient = _Gradient(config, dataset, model)
+    whole = gradient(first)
+    order = _distance([gradient(second)], whole)
+    start = _distance([gradient(batch) for batch in batches], whole)
+    load_weights(model, read_model(folder.model).weights)
+    end = _distance([gradient(batch) for batch in batches], gradient(first))
+    return Noise(start, end, order)
+
+
+class _Gradient:
+    """The mean gradient over some samples, as one flat vector."""
+
+    def __init__(self, config: RunConfig, dataset: DataSet, model: nn.Module) -> None:
+        self._dataset, self._model = dataset, model
+        self._loss = models.build_loss(config.loss)
+        self._micro_batch = config.train.micro_batch
+
+    def __call__(self, indices: Tensor) -> Tensor:
+        params = list(self._model.parameters())
+        total = torch.zeros(sum(param.numel() for param in params))
+        for part in indices.split(self._micro_batch):
+            batch = self._dataset.batch(self._dataset.train, part)
+            grads = torch.autograd.grad(self._loss(self._model(batch.inputs), batch.labels), params)
+            total += torch.cat([grad.reshape(-1) for grad in grads])
+        return total / len(indices)
+
+
+def _distance(gradients: Sequence[Tensor], whole: Tensor) -> float:
+    squares = torch.stack([(gradient - whole).double().square().sum() for gradient in gradients])
+    return float(squares.mean().sqrt() / whole.double().norm())

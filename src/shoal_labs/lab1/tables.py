@@ -1,0 +1,51 @@
+"""Every number of the report, as tables for other programs."""
+
+from shoal_labs.lab1.measure import Lab1Measurements
+from shoal_labs.lab1.plan import NAMES
+from shoal.report.plain_tables import Records
+
+
+def tables(measured: Lab1Measurements) -> dict[str, Records]:
+    """The tables by name."""
+    return {
+        "results": [
+            {
+                "optimizer": name,
+                "seed": run.config.seed,
+                "learning rate": measured.sweeps[name].best.rate,
+                "test accuracy (1)": run.result["test_accuracy"],
+                "test loss (nat)": run.result["test_loss"],
+                "steps": run.result["steps"],
+                "samples": run.samples,
+                "seconds (s)": run.result["seconds"],
+                "samples per second (1/s)": run.result["samples_per_s"],
+            }
+            for name, series in measured.series.items()
+            for run in series.runs
+        ],
+        "sweep": [
+            {
+                "optimizer": name,
+                "learning rate": trial.rate,
+                "validation loss (nat)": "diverged" if trial.diverged else trial.validation_loss,
+                "chosen": trial == measured.sweeps[name].best,
+            }
+            for name in NAMES
+            for trial in measured.sweeps[name].trials
+        ],
+        "curves": [
+            {
+                "optimizer": name,
+                "seed": run.config.seed,
+                "steps before": f"{steps:.6g}",
+                "samples before": f"{samples:.6g}",
+                "seconds before (s)": f"{seconds:.6g}",
+                "loss (nat)": f"{loss:.6g}",
+            }
+            for name, series in measured.series.items()
+            for run in series.runs
+            for steps, samples, seconds, loss in zip(
+                run.curve.steps, run.curve.samples, run.curve.seconds, run.curve.loss, strict=True
+            )
+        ],
+    }

@@ -1,0 +1,206 @@
+"""Check the student's averages: is it the mean, on every node, and by the collective in its name?
+
+The gradients of three nodes are multiples of one another, so that the result shows what was done: with factors 1, 4 and
+10 the mean has factor 5, the sum 15, and a node that received nothing still has its own.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from shoal_labs.check.failures import failures, unlike_calls
+from shoal_labs.check.fault import Check, Fault, fault, parted
+from shoal_labs.check.nodes import Node, run_nodes
+from shoal_labs.check.program import in_its_form
+from shoal_labs.check.standins.handles import PENDING, wait_for
+from shoal_labs.check.student import written
+
+GIVEN = ("train_step", "read_idx", "load_data", "synchronised")
+"""Functions by which model.py is known to be made from our hand-out."""
+NODES = 3
+FACTORS = (1.0, 4.0, 10.0)
+MEAN, SUM = sum(FACTORS) / NODES, sum(FACTORS)
+SIZES = (6, 5, 4)
+"""Of the parameters: all different, so that a wrong order shows in the calls."""
+ROUNDS = 2
+TOLERANCE = 1e-5
+AVERAGES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "allreduce_average_gradients": ("all_reduce", ()),
+    "allgather_average_gradients": ("all_gather", ("all_reduce",)),
+    "reduce_average_gradients": ("reduce", ("all_reduce", "all_gather")),
+}
+"""The collective in the name of each function, and collectives that would do its work."""
+
+Values = list[list[float]]
+"""Of each parameter."""
+
+
+def base(round_number: int) -> Values:
+    """The gradients before the node's factor; they differ from round to round."""
+    return [
+        [i + 1.25 + 10 * which + 3 * round_number for i in range(size)] for which, size in enumerate(SIZES)
+    ]
+
+
+class Parameters(nn.Module):
+    """Nothing but parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.values = nn.ParameterList([torch.ones(size) for size in SIZES])
+
+
+def averaged(rank: int, name: str) -> dict[str, Any]:
+    """A node's gradients after averaging, round by round, and whether its parameters are unchanged."""
+    average = written("dist_utils", name)
+    model, rounds, unwaited = Parameters(), list[Values](), 0
+    for number in range(ROUNDS):
+        for param, values in zip(model.parameters(), base(number), strict=True):
+            param.grad = FACTORS[rank] * torch.tensor(values)
+        wait_for(average(model))
+        unwaited += len(PENDING)
+        PENDING.clear()
+        rounds.append(
+            [[] if p.grad is None else p.grad.detach().flatten().tolist() for p in model.parameters()]
+        )
+    unmoved = all(bool((param == 1).all()) for param in model.parameters())
+    return {"rounds": rounds, "unmoved": unmoved, "unwaited": unwaited}
+
+
+def average_check(task: str, course: bool = True) -> Check:
+    """The check of an average: its result, and which collectives it calls."""
+    named, instead = AVERAGES[task]
+
+    def faults(folder: Path) -> list[Fault]:
+        nodes = run_nodes(averaged, folder, NODES, task, meet=True)
+        if found := failures(nodes):
+            return found
+        if not any(node.calls for node in nodes):
+            return [fault("no_collective", named=named)]
+        values, calls = value_faults(nodes), call_faults(nodes, named, instead)
+        return values + ([Fault("also_another", each.values) for each in calls] if values else calls)
+
+    asked = faults if course else in_its_form(task, faults, GIVEN, file="dist_utils.py")
+    return Check(
+        (task,),
+        "dist_utils.py",
+        asked,
+        course=course,
+        part=parted(collective=["another_collective"]),
+        parts=2,
+    )
+
+
+def call_faults(nodes: Sequence[Node], named: str, instead: Sequence[str]) -> list[Fault]:
+    """Whether it calls the collective in the function's name."""
+    called = {call.partition("(")[0] for node in nodes for call in node.calls}
+    if calls_only(called, named, instead):
+        return []
+    return [fault("another_collective", called=sorted(called) or "—", named=named)]
+
+
+def calls_only(called: Iterable[str], named: str, instead: Iterable[str]) -> bool:
+    """Whether the collective of a name was called, in any of its forms, and none of those that would do its work.
+
+    >>> calls_only(["all_gather_into_tensor"], "all_gather", ["all_reduce"])
+    True
+    >>> calls_only(["reduce_scatter", "all_gather_into_tensor"], "reduce", ["all_reduce", "all_gather"])
+    False
+    """
+    kinds = {_kind(call) for call in called}
+    return named in kinds and not kinds & set(instead)
+
+
+def _kind(call: str) -> str:
+    """A collective without its form: all_gather of all_gather_into_tensor."""
+    kinds = ("all_reduce", "all_gather", "reduce_scatter", "reduce")
+    return next((kind for kind in kinds if call.startswith(kind)), call)
+
+
+def value_faults(nodes: Sequence[Node]) -> list[Fault]:
+    """What is wrong with the parameters and the gradients afterwards."""
+    moved = [] if all(node.answer["unmoved"] for node in nodes) else [fault("parameters_changed")]
+    unwaited = (
+        [fault("unwaited", place="dist_utils.py")] if any(node.answer["unwaited"] for node in nodes) else []
+    )
+    return moved + unwaited + mean_faults(nodes)
+
+
+def mean_faults(nodes: Sequence[Node]) -> list[Fault]:
+    """What the gradients are instead of the mean."""
+    wrong = [
+        number for number in range(ROUNDS) if any(not _all_mean(_ratios(node, number)) for node in nodes)
+    ]
+    if not wrong:
+        return []
+    if wrong == [1]:
+        return [fault("second_round")]
+    if unlike := unlike_calls(nodes):
+        return unlike
+    ratios = [_ratios(node, 0) for node in nodes]
+    right = [str(rank) for rank, node in enumerate(ratios) if _all_mean(node)]
+    if right:
+        return [fault("only_some_nodes", right=right, nodes=NODES)]
+    if any(ratio is None for node in ratios for ratio in node):
+        return [_odd_fault(nodes)]
+    by_parameter = list(zip(*ratios, strict=True))
+    off = [each for each in by_parameter if not all(_near(ratio, MEAN) for ratio in each)]
+    if len(off) < len(SIZES):
+        return [fault("some_parameters", off=len(off), all=len(SIZES))]
+    return [_ratio_fault([ratio or 0.0 for ratio in by_parameter[0]])]
+
+
+def _ratio_fault(by_node: Sequence[float]) -> Fault:
+    """What was done, by the factor that each node has of the base gradient."""
+    if all(map(_near, by_node, FACTORS)):
+        return fault("own_gradient")
+    if all(_near(ratio, own / NODES) for ratio, own in zip(by_node, FACTORS, strict=True)):
+        return fault("own_divided")
+    first = by_node[0]
+    if all(_near(ratio, first) for ratio in by_node):
+        if _near(first, SUM):
+            return fault("sum", nodes=NODES)
+        if _near(first, MEAN / NODES):
+            return fault("divided_twice", nodes=NODES)
+        if any(_near(first, factor) for factor in FACTORS):
+            return fault("one_nodes", rank=next(r for r, f in enumerate(FACTORS) if _near(first, f)))
+        if first and _near(SUM / first, round(SUM / first)):
+            return fault("divided_by", divisor=round(SUM / first), nodes=NODES)
+    # For example, the last node's own gradient counted more than once: show what each node has.
+    return fault("factors", factors=[f"{ratio / MEAN:.3g}" for ratio in by_node])
+
+
+def _odd_fault(nodes: Sequence[Node]) -> Fault:
+    """Gradients that are no multiple of what they are made from."""
+    got, wanted = nodes[0].answer["rounds"][0], base(0)
+    if any(not values for values in got):
+        return fault("gradient_gone")
+    if any(len(values) != len(right) for values, right in zip(got, wanted, strict=True)):
+        return fault("other_shape")
+    if all(value == math.floor(value) for values in got for value in values):
+        return fault("whole_numbers")
+    return fault("no_mean")
+
+
+def _ratios(node: Node, number: int) -> list[float | None]:
+    """The factor that each parameter's gradient has of the base; None where it is not a multiple of it."""
+    return [_ratio(got, made) for got, made in zip(node.answer["rounds"][number], base(number), strict=True)]
+
+
+def _ratio(got: Sequence[float], made: Sequence[float]) -> float | None:
+    if len(got) != len(made):
+        return None
+    ratios = [a / b for a, b in zip(got, made, strict=True)]
+    return ratios[0] if all(_near(ratio, ratios[0]) for ratio in ratios) else None
+
+
+def _all_mean(ratios: Sequence[float | None]) -> bool:
+    return all(_near(ratio, MEAN) for ratio in ratios)
+
+
+def _near(a: float | None, b: float) -> bool:
+    return a is not None and math.isclose(a, b, rel_tol=TOLERANCE, abs_tol=TOLERANCE)

@@ -1,0 +1,200 @@
+"""The numbers that the findings rest on, read from run folders alone."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+import torch
+
+from shoal.codecs.build import build_codec
+from shoal.codecs.codec import Form, Linear
+from shoal.config.sections.compression import CompressedConfig
+from shoal.events.file import read_events
+from shoal.events.folder import RunFolder
+from shoal_labs.optimise.compression.plan import CODECS, FEEDBACK, LINKS, NONE, CompressionPlan
+from shoal_labs.optimise.pareto import pareto_front
+from shoal_labs.runs import Runs
+from shoal_labs.steps import Step, read_steps
+from shoal_labs.timing.contest import settled
+from shoal_labs.timing.turns import made_again
+from shoal.report.findings import Measured, inside_run
+from shoal.report.finished_runs import read_run
+from shoal.strategies.exchange.choice import Candidate, GroupCall, received_bytes
+from shoal.strategies.guard import ROW
+from shoal.training.weights import read_model
+
+AGREEMENT_BYTES = 8 * ROW
+"""A row of float64 numbers, in which workers agree on loss and bad numbers."""
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One codec on one link."""
+
+    rounds_ms: Sequence[float]
+    """A whole step of the slowest worker, round by round: codecs are compared in pairs."""
+    own_ms: float
+    """Outside of the exchange: forward, backward, update."""
+    exchange_ms: float
+    """Encoding, waiting, moving, decoding."""
+    encode_ms: float
+    """Encoding and decoding alone."""
+    sent_bytes: int
+    """What one worker sends in the exchange of a step, the mean over the workers."""
+
+    @property
+    def step_ms(self) -> Measured:
+        """A whole step."""
+        return inside_run(self.rounds_ms)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What `compressed:auto` chose on a link, and how it went on."""
+
+    codec: str
+    step_ms: Measured
+    """After the choice."""
+    link_bits_per_s: float
+    predicted_ms: Mapping[str, float]
+    """The exchange of every candidate."""
+    local_ms: Mapping[str, float]
+    """Encoding and decoding."""
+
+
+@dataclass(frozen=True)
+class CompressionMeasurements:
+    """Everything measured."""
+
+    plan: CompressionPlan
+    parameters: int
+    timed: Mapping[str, Mapping[str, Timed]]
+    """By link and codec."""
+    chosen: Mapping[str, Chosen]
+    """By link."""
+    declared: Mapping[str, int]
+    """The bytes of a worker's payloads in a step, as each codec declares them."""
+    operations: Mapping[str, str]
+    """The collective that carries each codec's payloads."""
+    accuracies: Mapping[str, tuple[float, ...]]
+    """On the test set, by exchange; one for each seed."""
+    break_even: Mapping[str, float]
+    """The link rate in bit/s above which each codec no longer pays; 0 for no compression."""
+    local_ms: Mapping[str, float]
+    """Encoding and decoding, the median over the links."""
+    busy: float = 0.0
+    """The part of the machine that other programs used; 0 if it was not busy."""
+
+    def expected_bytes(self, codec: str) -> int:
+        """What a worker sends by the formula of the codec's collective, and the rows in which workers agree."""
+        calls = [
+            GroupCall(self.operations[codec], self.declared[codec]),
+            GroupCall("all_gather", AGREEMENT_BYTES),
+        ]
+        return round(sum(received_bytes(call, self.plan.workers) for call in calls))
+
+    def fastest(self, link: str, among: Sequence[str] = CODECS) -> str:
+        """The codec with the shortest step on a link."""
+        return min(among, key=lambda codec: self.timed[link][codec].step_ms.value)
+
+    def front(self, link: str) -> list[str]:
+        """The codecs that no other beats in both time and accuracy on a link, by time; none if the machine was busy."""
+        times = {codec: self.timed[link][codec].rounds_ms for codec in CODECS}
+        return [] if self.busy else pareto_front(times, self.accuracies)
+
+
+def measure(plan: CompressionPlan, runs: Runs) -> CompressionMeasurements:
+    """Read every run folder."""
+    forms = _forms(runs.path(f"learn-{NONE}-seed{plan.first_seed}"))
+    chosen = {link: _chosen(runs.path(f"auto-{link}"), plan.workers) for link in LINKS}
+    local_ms = {codec: median(chosen[link].local_ms[codec] for link in LINKS) for codec in CODECS}
+    declared = {codec: _declared(codec, forms) for codec in CODECS}
+    return CompressionMeasurements(
+        plan=plan,
+        parameters=sum(form.numel for form in forms.values()),
+        timed={link: _timed(plan, runs, f"rotate-{link}") for link in LINKS},
+        chosen=chosen,
+        declared=declared,
+        operations={codec: _operation(codec) for codec in CODECS},
+        accuracies={
+            name: tuple(_accuracy(runs.path(f"learn-{name}-seed{seed}")) for seed in plan.seeds)
+            for name in (*CODECS, *FEEDBACK)
+        },
+        break_even=_break_even(declared, local_ms, plan.workers),
+        local_ms=local_ms,
+        busy=runs.busy(),
+    )
+
+
+def _timed(plan: CompressionPlan, runs: Runs, name: str) -> dict[str, Timed]:
+    def steps(run: Path) -> list[Step]:
+        return read_steps(run, plan.workers)
+
+    def rounds_ms(paths: Sequence[Path]) -> dict[str, list[float]]:
+        found = [plan.rotation.by_round([_step_ms(step) for step in steps(run)]) for run in paths]
+        return {codec: [ms for each in found for ms in each[codec]] for codec in CODECS}
+
+    config = plan.runs()[name]
+    paths = made_again(runs, name, config, plan.size.most, lambda paths: settled(rounds_ms(paths)))
+    counted = plan.rotation.counted(steps(paths[0]))
+    return {codec: _timed_codec(its, counted[codec]) for codec, its in rounds_ms(paths).items()}
+
+
+def _timed_codec(rounds_ms: Sequence[float], steps: Sequence[Step]) -> Timed:
+    return Timed(
+        rounds_ms,
+        median(fmean(rank.own_ms for rank in step) for step in steps),
+        median(fmean(rank.exchange_ms for rank in step) for step in steps),
+        median(fmean(rank.encode_ms for rank in step) for step in steps),
+        max(round(fmean(rank.sent_bytes for rank in step)) for step in steps),
+    )
+
+
+def _step_ms(step: Step) -> float:
+    return max(rank.own_ms + rank.exchange_ms for rank in step)
+
+
+def _chosen(run: Path, workers: int) -> Chosen:
+    choice = next(event for event in read_events(RunFolder(run).events()) if event["event"] == "codec")
+    steps = read_steps(run, workers)[choice["step"] + 1 :]  # the step of the choice measures
+    rows: list[dict[str, Any]] = choice["candidates"]
+    return Chosen(
+        choice["chosen"],
+        inside_run([_step_ms(step) for step in steps]),
+        choice["link_bits_per_s"],
+        {row["codec"]: row["predicted_ms"] for row in rows},
+        {row["codec"]: row["encode_decode_ms"] for row in rows},
+    )
+
+
+def _break_even(declared: Mapping[str, int], local_ms: Mapping[str, float], workers: int) -> dict[str, float]:
+    """As `compressed:auto` computes it, from the medians of all links."""
+    candidates = {
+        codec: Candidate(codec, local_ms[codec] / 1e3, [GroupCall(_operation(codec), declared[codec])])
+        for codec in CODECS
+    }
+    dense = candidates[NONE]
+    return {codec: each.break_even_bits_per_s(dense, workers) for codec, each in candidates.items()}
+
+
+def _operation(codec: str) -> str:
+    is_linear = isinstance(build_codec(CompressedConfig(codec=codec).encoding_of("")), Linear)  # pyright: ignore[reportArgumentType]
+    return "all_reduce" if is_linear else "all_gather"
+
+
+def _declared(codec: str, forms: Mapping[str, Form]) -> int:
+    config = CompressedConfig(codec=codec)  # pyright: ignore[reportArgumentType]
+    return sum(
+        build_codec(config.encoding_of(name)).fitted(form).num_bytes(form) for name, form in forms.items()
+    )
+
+
+def _forms(run: Path) -> dict[str, Form]:
+    weights = read_model(RunFolder(run).model).weights
+    return {name: Form(tuple(weight.shape), torch.float32) for name, weight in weights.items()}
+
+
+def _accuracy(run: Path) -> float:
+    return float(read_run(run).result["test_accuracy"])

@@ -1,0 +1,141 @@
+"""Trials of every technique, as `shoal memory` makes them: the peak of memory, and the time of a step.
+
+In each round every setting is tried once, in a new worker (`memory/trial.py` says why). The trials are kept in the
+folder `memory` beside the runs, so that a report in another language can take them over.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shoal.config.write import to_plain
+from shoal.events.folder import write_whole
+from shoal_labs.optimise.memory.plan import MemoryPlan
+from shoal_labs.optimise.pareto import pareto_front
+from shoal_labs.runs import Runs
+from shoal_labs.timing.contest import settled
+from shoal.memory.techniques import MemoryVariant, single_variants
+from shoal.memory.trial import try_each
+from shoal.report.findings import Measured, inside_run
+
+NAME = "memory"
+FILE = "trials.json"
+PLAIN = "plain"
+MIB = 2**20
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One technique in one setting."""
+
+    technique: str
+    flags: str
+    is_exact: bool
+    """Whether training computes the same."""
+    peaks_mib: tuple[float, ...]
+    """In every round."""
+    rounds_ms: tuple[float, ...]
+    """A step, in the rounds in which no setting was delayed by other programs; the first round if there is none."""
+
+    @property
+    def peak_mib(self) -> Measured:
+        """Over the rounds."""
+        return inside_run(self.peaks_mib)
+
+    @property
+    def step_ms(self) -> Measured:
+        """Over the rounds."""
+        return inside_run(self.rounds_ms)
+
+    def ratio(self, plain: "Tried") -> Measured:
+        """Time of a step over that of the plain run, formed in each round."""
+        return inside_run([a / b for a, b in zip(self.rounds_ms, plain.rounds_ms, strict=True)])
+
+
+@dataclass(frozen=True)
+class MemoryMeasurements:
+    """Everything measured."""
+
+    plan: MemoryPlan
+    tried: Mapping[str, Tried]
+    """By flags; the plain run has none."""
+    busy: float = 0.0
+    """The part of the machine that other programs used; 0 if it was not busy."""
+
+    @property
+    def plain(self) -> Tried:
+        """The run without any technique."""
+        return self.tried[""]
+
+    def of(self, technique: str) -> list[Tried]:
+        """The settings of one technique, those that save least first."""
+        return [each for each in self.tried.values() if each.technique == technique]
+
+    def front(self) -> list[str]:
+        """The flags of those that no other beats in both memory and time, the fastest first; none if it was busy."""
+        if self.busy:
+            return []
+        times = {flags: each.rounds_ms for flags, each in self.tried.items()}
+        return pareto_front(times, {flags: [-mib for mib in self.tried[flags].peaks_mib] for flags in times})
+
+
+def measure(plan: MemoryPlan, runs: Runs) -> MemoryMeasurements:
+    """Try every technique, or take over an earlier report's trials."""
+    variants = [MemoryVariant(plan.run()), *single_variants(plan.run())]
+    settings = [to_plain(variant.config) for variant in variants]
+    rounds = runs.reuse(NAME, lambda folder: _earlier(folder, settings, plan.size.rounds))
+    if rounds is None:
+        runs.say("progress.memory", techniques=len(variants) - 1, rounds=plan.size.rounds)
+        rounds = _tried_in_turns(variants, plan, runs)
+        folder = runs.path(NAME)
+        folder.mkdir(parents=True)
+        write_whole(folder / FILE, json.dumps({"settings": settings, "rounds": rounds}))
+    counted = _undelayed(rounds) or rounds[:1]
+    tried = {
+        variant.flags: Tried(
+            variant.techniques[0] if variant.techniques else PLAIN,
+            variant.flags,
+            variant.is_exact,
+            tuple(each[place][0] / MIB for each in rounds),
+            tuple(_ms(counted, place)),
+        )
+        for place, variant in enumerate(variants)
+    }
+    return MemoryMeasurements(plan, tried, runs.busy())
+
+
+Rounds = Sequence[Sequence[Sequence[float]]]
+"""In each round, of each variant: the fields of its `Trial`."""
+
+
+def _tried_in_turns(variants: Sequence[MemoryVariant], plan: MemoryPlan, runs: Runs) -> Rounds:
+    """Rounds until every technique can be told from the plain run, or there is no point in more."""
+    rounds: list[Sequence[Sequence[float]]] = []
+    while len(rounds) < max(plan.size.rounds, plan.size.most):
+        rounds.append(try_each([variant.config for variant in variants]))
+        if len(rounds) >= plan.size.rounds:
+            counted = _undelayed(rounds)
+            times = {variant.flags: _ms(counted, place) for place, variant in enumerate(variants)}
+            if runs.busy() or (counted and settled(times)):
+                break
+    return rounds
+
+
+def _undelayed(rounds: Rounds) -> Rounds:
+    """Rounds in which the steps of every variant could be timed. Trials of older reports do not say."""
+    return [each for each in rounds if not any(delayed for trial in each for delayed in trial[2:])]
+
+
+def _ms(rounds: Rounds, place: int) -> list[float]:
+    return [1e3 * each[place][1] for each in rounds]
+
+
+def _earlier(folder: Path, settings: Sequence[Any], rounds: int) -> Rounds | None:
+    try:
+        found = json.loads((folder / FILE).read_text())
+    except FileNotFoundError:
+        return None
+    same = found["settings"] == json.loads(json.dumps(settings)) and len(found["rounds"]) >= rounds
+    return found["rounds"] if same else None

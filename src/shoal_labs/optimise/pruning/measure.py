@@ -1,0 +1,157 @@
+"""Train, prune and fine-tune; then the numbers that the findings rest on."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from shoal import data
+from shoal.config.schema import RunConfig
+from shoal.config.sections.prune import NoPruneConfig
+from shoal.events.folder import RunFolder
+from shoal_labs.optimise.pruning.plan import BATCH_SIZE, KINDS, USUAL, PruningPlan, name_of, settings_of
+from shoal_labs.runs import Runs
+from shoal_labs.timing.contest import contest, one_thread
+from shoal.prune.channels.widths import rebuild
+from shoal.report.findings import Measured, inside_run, over_seeds
+from shoal.training.build import build_model
+from shoal.training.prune.one_shot import PrunedOnce, prune_once, pruning_config
+from shoal.training.reopen import open_saved
+
+WHOLE = "whole"
+BUDGET_S = 60.0
+"""No further round of forward passes begins after this time."""
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """One kind of pruning at one sparsity."""
+
+    kind: str
+    sparsity: float
+    at_once: tuple[float, ...]
+    """Test accuracy right after pruning, of each seed."""
+    accuracies: tuple[float, ...]
+    """Test accuracy after fine-tuning, of each seed."""
+    num_values: int
+    """Weights and biases that are left."""
+    num_bytes: int
+    """What they take: of a tensor with pruned weights, the kept values and one bit for each weight."""
+    file_bytes: int
+    """The weights file on disk."""
+    forward_s: tuple[float, ...]
+    """A forward pass, round by round."""
+
+    @property
+    def accuracy(self) -> Measured:
+        """After fine-tuning, over the seeds."""
+        return over_seeds(self.accuracies)
+
+
+@dataclass(frozen=True)
+class PruningMeasurements:
+    """Everything measured."""
+
+    plan: PruningPlan
+    whole: tuple[float, ...]
+    """Test accuracy before pruning, of each seed."""
+    tuned: Mapping[str, tuple[float, ...]]
+    """By kind: test accuracy of the whole network after the same fine-tuning as the pruned ones."""
+    num_values: int
+    num_bytes: int
+    file_bytes: int
+    forward_s: tuple[float, ...]
+    """A forward pass of the whole network, round by round."""
+    pruned: Mapping[tuple[str, float], Pruned]
+    """By kind and sparsity."""
+
+    def speedup(self, pruned: Pruned) -> Measured:
+        """Time of the whole network's forward pass over a pruned one's, formed in each round."""
+        return inside_run([a / b for a, b in zip(self.forward_s, pruned.forward_s, strict=True)])
+
+    def of_kind(self, kind: str) -> list[Pruned]:
+        """The results of one kind of pruning, by sparsity."""
+        return [self.pruned[kind, sparsity] for sparsity in KINDS[kind]]
+
+
+def measure(plan: PruningPlan, runs: Runs) -> PruningMeasurements:
+    """Train what is not there, and read it."""
+    pairs = [(kind, sparsity) for kind, sparsities in KINDS.items() for sparsity in sparsities]
+    names = [f"prune-{WHOLE}-seed{seed}" for seed in plan.seeds]
+    total, number = len(names) * (1 + len(KINDS) + len(pairs)), 0
+
+    def train(name: str, config: RunConfig) -> float:
+        nonlocal number
+        number += 1
+        label = runs.words("progress.run", number=number, total=total, name=name)
+        result = runs.train(name, config, label)
+        runs.say("progress.done", label=label, loss=result.final_loss, seconds=result.seconds)
+        return result.test_accuracy or 0.0
+
+    whole = [train(name, plan.whole(seed)) for name, seed in zip(names, plan.seeds, strict=True)]
+    tuned: dict[tuple[str, float], list[float]] = {pair: [] for pair in pairs}
+    once: dict[tuple[str, float], list[PrunedOnce]] = {pair: [] for pair in pairs}
+    unpruned: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    for name, seed in zip(names, plan.seeds, strict=True):
+        path = runs.path(name)
+        for kind, usual in USUAL.items():
+            config = pruning_config(open_saved(path), path, settings_of(kind, usual), plan.size.finetune, {})
+            alike = replace(config, prune=NoPruneConfig())
+            unpruned[kind].append(train(name_of(kind, 0.0, seed), alike))
+        for kind, sparsity in pairs:
+            config = pruning_config(
+                open_saved(path), path, settings_of(kind, sparsity), plan.size.finetune, {}
+            )
+            once[kind, sparsity].append(prune_once(config))
+            tuned[kind, sparsity].append(train(name_of(kind, sparsity, seed), config))
+    folders = {pair: runs.path(name_of(*pair, plan.first_seed)) for pair in pairs}
+    seconds = _forward_seconds(plan, runs.path(names[0]), folders)
+    first = once[pairs[0]][0]
+    return PruningMeasurements(
+        plan,
+        tuple(whole),
+        {kind: tuple(found) for kind, found in unpruned.items()},
+        first.size_before.num_values,
+        first.size_before.num_bytes,
+        _file_bytes(runs.path(names[0])),
+        seconds[WHOLE],
+        {
+            pair: Pruned(
+                *pair,
+                tuple(each.after.accuracy or 0.0 for each in once[pair]),
+                tuple(tuned[pair]),
+                once[pair][0].size_after.num_values,
+                once[pair][0].size_after.num_bytes,
+                _file_bytes(folders[pair]),
+                seconds[folders[pair].name],
+            )
+            for pair in pairs
+        },
+    )
+
+
+def _forward_seconds(
+    plan: PruningPlan, whole: Path, folders: Mapping[tuple[str, float], Path]
+) -> Mapping[str, tuple[float, ...]]:
+    dataset = data.load(plan.data)
+    config = plan.whole(plan.first_seed)
+
+    def loaded(folder: Path, is_smaller: bool) -> nn.Module:
+        model = rebuild(RunFolder(folder).path / "model.json") if is_smaller else build_model(config, dataset)
+        open_saved(folder).load_into(model)
+        return model
+
+    models = {WHOLE: loaded(whole, is_smaller=False)} | {
+        folder.name: loaded(folder, is_smaller=kind == "channels") for (kind, _), folder in folders.items()
+    }
+    inputs = dataset.batch(dataset.test, torch.arange(min(BATCH_SIZE, len(dataset.test)))).inputs
+    with one_thread(), torch.inference_mode():
+        passes = {name: partial(model.eval(), inputs) for name, model in models.items()}
+        return contest(passes, plan.size.rounds, BUDGET_S).seconds
+
+
+def _file_bytes(run: Path) -> int:
+    return RunFolder(run).model.stat().st_size

@@ -1,0 +1,129 @@
+"""Horizontal bars made of parts: what took how long, one bar for each way of doing it."""
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shoal_labs.words import Words
+from shoal.report.canvas import PAGE_IN, PHONE_IN, Drawing, axes_of, legend_below, legend_in, painted, rows_of
+from shoal.report.findings import Measured
+from shoal.report.svg import COLOURS, FRAME
+
+ROW_IN, TWO_LINES_IN, EDGES_IN = 0.27, 0.36, 0.95
+"""Height of one bar's row, with a name of one line or of two; of title and axis together."""
+PHONE_LETTERS = 20
+"""A longer name takes two lines on a phone."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of every bar; a hatch distinguishes it from its neighbour in a grey copy."""
+
+    label: str
+    colour: str
+    hatch: str = ""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A bar: its parts in order, and the spread of the whole where it is known."""
+
+    label: str
+    parts: Sequence[float]
+    spread: float = 0.0
+
+
+@dataclass(frozen=True)
+class BarPanel:
+    """Bars on one scale. A bar without a label leaves a gap between groups."""
+
+    title: str
+    x_label: str
+    bars: Sequence[Bar]
+
+
+GAP = Bar("", ())
+
+
+def time_parts(words: Words) -> list[Part]:
+    """The parts of a step's time: own work, waiting, moving."""
+    return [
+        Part(words("figure.own"), "blue"),
+        Part(words("figure.wait"), "orange", "||||"),
+        Part(words("figure.move"), "vermilion", "////"),
+    ]
+
+
+def measured_bar(label: str, parts: Sequence[Measured], whole: Measured) -> Bar:
+    """A bar of medians. The medians of the parts do not add up to the median of the whole, so they are scaled to it."""
+    total = sum(part.value for part in parts)
+    scale = whole.value / total if total else 0.0
+    return Bar(label, [part.value * scale for part in parts], whole.spread)
+
+
+SCALE_LIMIT = 2.0
+"""The end of a scale, as a multiple of the longest bar: the spread of a badly disturbed one leaves the panel."""
+
+
+def draw_bars(
+    panels: Sequence[BarPanel],
+    parts: Sequence[Part],
+    *,
+    font: str | None = None,
+    columns: int = 0,
+    width_in: float = PAGE_IN,
+) -> Drawing:
+    """Panels side by side unless `columns` are given; all have the same rows, each has a scale of its own."""
+    rows = panels[0].bars
+
+    def paint(figure: Any, columns: int) -> None:
+        axes = axes_of(figure, len(panels), columns)
+        for position, (axis, panel) in enumerate(zip(axes, panels, strict=True)):
+            draw_panel(axis, panel, parts)
+            names = [_name(bar.label, figure.get_figwidth()) for bar in rows]
+            axis.set_yticks(range(len(rows)), names if position % columns == 0 else [""] * len(rows))
+            axis.set_ylim(len(rows) - 0.4, -0.6)
+        legend_below(figure, axes[0])
+
+    def height(columns: int, width_in: float) -> float:
+        labels = [part.label for part in parts]
+        row_in = TWO_LINES_IN if any("\n" in _name(bar.label, width_in) for bar in rows) else ROW_IN
+        return rows_of(len(panels), columns) * (row_in * len(rows) + EDGES_IN) + legend_in(labels, width_in)
+
+    return painted(paint, height, columns or len(panels), width_in, font)
+
+
+def _name(label: str, width_in: float) -> str:
+    return label if width_in > PHONE_IN else textwrap.fill(label, PHONE_LETTERS)
+
+
+def draw_panel(axis: Any, panel: BarPanel, parts: Sequence[Part]) -> None:
+    """Draw the bars of one panel."""
+    places = [place for place, bar in enumerate(panel.bars) if bar.parts]
+    bars = [bar for bar in panel.bars if bar.parts]
+    lefts = [0.0] * len(bars)
+    for number, part in enumerate(parts):
+        widths = [bar.parts[number] for bar in bars]
+        axis.barh(
+            places,
+            widths,
+            left=lefts,
+            height=0.72,
+            label=part.label,
+            color=COLOURS[part.colour],
+            hatch=part.hatch,
+            edgecolor=FRAME["paper"],
+            linewidth=0.6,
+        )
+        lefts = [left + width for left, width in zip(lefts, widths, strict=True)]
+    if any(bar.spread for bar in bars):
+        spreads = [bar.spread for bar in bars]
+        axis.errorbar(lefts, places, xerr=spreads, fmt="none", ecolor=FRAME["ink"], elinewidth=1, capsize=2)
+    axis.set_title(panel.title)
+    axis.set_xlabel(panel.x_label)
+    longest, end = max(lefts, default=0.0), axis.get_xlim()[1]
+    axis.set_xlim(0, min(end, SCALE_LIMIT * longest) if longest else end)
+    axis.grid(True, axis="x", color=FRAME["grid"], linewidth=0.6)
+    axis.set_axisbelow(True)
+    axis.tick_params(axis="y", length=0)
