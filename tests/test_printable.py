@@ -4,8 +4,8 @@ import pytest
 
 from shoal.api.display import Plain
 from shoal.cli import text
-from shoal.errors import ShoalError, WorkerError
 from shoal.compare.watch import PlainWatch
+from shoal.errors import ShoalError, WorkerError
 from shoal.printable import printable
 from shoal.report.document import Code, Document, Paragraph
 from shoal.report.html import to_html

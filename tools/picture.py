@@ -14,8 +14,8 @@ from pathlib import Path
 
 from shoal.compare.comparison import compare
 from shoal.compare.run_figures import time_figure
-from shoal.report.words import page_words
 from shoal.report.svg import FRAME
+from shoal.report.words import page_words
 
 
 def picture(runs: list[Path], lang: str) -> str:

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
-from shoal_labs.page.analysis import Findings
-from shoal_labs.page.pictures import Pictures
 from shoal.report.document import Document
 from shoal.report.findings import Number
 from shoal.report.folder import write_files
@@ -12,6 +10,8 @@ from shoal.report.html import to_html
 from shoal.report.index import linked
 from shoal.report.markdown import to_markdown
 from shoal.report.plain_tables import Records, records_to_csv
+from shoal_labs.page.analysis import Findings
+from shoal_labs.page.pictures import Pictures
 
 
 def write_report(

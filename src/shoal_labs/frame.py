@@ -14,22 +14,22 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
+from shoal.compare.machine import machine
+from shoal.compare.watch import Watch
 from shoal.config.schema import RunConfig
+from shoal.report.document import Block, Document, Heading, Paragraph, Table
+from shoal.report.folder import claimed, report_folder
+from shoal.report.plain_tables import Records
 from shoal_labs.catalogue import lab_of
 from shoal_labs.choices import with_choices
-from shoal.report.folder import claimed, report_folder
 from shoal_labs.folder import write_report
-from shoal.compare.machine import machine
 from shoal_labs.page.analysis import Findings, analysis, judgement
 from shoal_labs.page.page import Page, machine_table, opening
 from shoal_labs.page.pictures import Draw, draw_all
 from shoal_labs.runs import Runs
 from shoal_labs.settings import LabSettings, command_of
 from shoal_labs.timing.busy import trusted
-from shoal.compare.watch import Watch
 from shoal_labs.words import Words, load_words
-from shoal.report.document import Block, Document, Heading, Paragraph, Table
-from shoal.report.plain_tables import Records
 
 
 class LabPlan(Protocol):

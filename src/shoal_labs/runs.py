@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from shoal.compare.earlier import earlier_result
+from shoal.compare.watch import Watch
 from shoal.compare.weight_difference import largest_difference
 from shoal.config.schema import RunConfig
 from shoal.config.sections.train import CheckpointConfig
@@ -18,12 +19,11 @@ from shoal.errors import CheckpointError, DivergedError, WorkerError
 from shoal.events.fingerprint import check_weights
 from shoal.events.folder import RunFolder, write_whole
 from shoal.files import copy_folder
-from shoal_labs.student.host import HERE, Host
-from shoal_labs.timing.busy import OtherWork
-from shoal.compare.watch import Watch
-from shoal_labs.words import Words
 from shoal.training.result import Result
 from shoal.training.stop import interrupted_by
+from shoal_labs.student.host import HERE, Host
+from shoal_labs.timing.busy import OtherWork
+from shoal_labs.words import Words
 
 NEVER = 10**9
 """Steps: more than any run of a lab makes."""

@@ -19,10 +19,10 @@ from shoal.compare.run_figures import (
     time_figure,
     turn_dashes,
 )
-from shoal_labs.page.bars import time_parts
-from shoal.report.words import page_words
-from shoal_labs.words import load_words
 from shoal.report.svg import COLOURS
+from shoal.report.words import page_words
+from shoal_labs.page.bars import time_parts
+from shoal_labs.words import load_words
 
 EN = page_words("en", "shoal.compare")
 pytestmark = pytest.mark.usefixtures("svg_alone")

@@ -10,8 +10,8 @@ from shoal.compare.comparison import compare
 from shoal.compare.run_figures import training_figure
 from shoal.compare.run_report import numbers_of, write_run_report
 from shoal.config.read import read
-from shoal.report.words import page_words
 from shoal.launch.run import launch_run
+from shoal.report.words import page_words
 from shoal.training.observer import Silent
 
 EN = page_words("en", "shoal.compare")

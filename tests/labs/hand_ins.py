@@ -2,8 +2,8 @@
 
 from pathlib import PurePosixPath
 
-from shoal_labs.handout.start import skeleton, solution
 from shoal.report.folder import write_files
+from shoal_labs.handout.start import skeleton, solution
 
 OPTIMIZER = "task1/pytorch/MyOptimizer.py"
 

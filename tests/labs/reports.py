@@ -6,11 +6,11 @@ import re
 import pytest
 from outcomes import explained
 
+from shoal.compare.watch import QuietWatch
+from shoal.report.canvas import Drawing
 from shoal_labs.frame import run_plan
 from shoal_labs.page.pictures import Pictures, Svg
-from shoal.compare.watch import QuietWatch
 from shoal_labs.words import load_words
-from shoal.report.canvas import Drawing
 
 SECTIONS = ("principle", "code", "setup", "results", "analysis")
 VERDICTS = ("holds", "fails", "undecided")

@@ -5,13 +5,13 @@ import textwrap
 import pytest
 from reports import undrawn
 
+from shoal.compare.watch import QuietWatch
+from shoal.report.folder import write_files
 from shoal_labs.frame import load_lab, run_plan
 from shoal_labs.handout.regions import Region, parts
 from shoal_labs.handout.start import _sources
 from shoal_labs.student.part import StudentPlan, StudentSize
 from shoal_labs.student.submission import TaskVerdict, read_submission
-from shoal.compare.watch import QuietWatch
-from shoal.report.folder import write_files
 
 TINY = StudentSize(seeds=2, steps=8, equal_steps=3, samples=192, rounds=2)
 

@@ -5,6 +5,7 @@ from importlib import import_module
 
 import pytest
 
+from shoal.report.folder import write_files
 from shoal_labs.check.failures import failures, unlike_calls
 from shoal_labs.check.nodes import Node, Raised
 from shoal_labs.check.solution import find_file
@@ -12,7 +13,6 @@ from shoal_labs.handout.regions import Region, parts
 from shoal_labs.handout.start import _sources
 from shoal_labs.lab3.solution.check_sampler import SENTENCES
 from shoal_labs.words import load_words
-from shoal.report.folder import write_files
 
 
 def faults_of(folder, number, task, body):

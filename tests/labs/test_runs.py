@@ -13,13 +13,13 @@ from shoal.config.sections.data import SyntheticConfig
 from shoal.config.sections.model import LinearConfig
 from shoal.config.sections.train import TrainConfig
 from shoal.errors import ConfigError, WorkerError
+from shoal.report.document import Code, Paragraph
+from shoal.training.observer import Silent
+from shoal.training.stop import Series
 from shoal_labs.page.page import opening
 from shoal_labs.runs import Runs
 from shoal_labs.settings import LabSettings, command_of
 from shoal_labs.words import load_words
-from shoal.report.document import Code, Paragraph
-from shoal.training.observer import Silent
-from shoal.training.stop import Series
 
 CONFIG = RunConfig(
     device="cpu",

@@ -24,9 +24,9 @@ from shoal.compare.verdict import verdict
 from shoal.config.arguments import checks_arguments
 from shoal.errors import ConfigError, ShoalError
 from shoal.events.clocks import BUSY
+from shoal.printable import printable
 from shoal.report.folder import claimed, report_folder
 from shoal.report.words import page_words
-from shoal.printable import printable
 from shoal.training.result import Result
 from shoal.training.stop import Series
 from shoal.words import Words

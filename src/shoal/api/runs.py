@@ -15,8 +15,8 @@ from shoal.config.arguments import checks_arguments
 from shoal.config.schema import RunConfig
 from shoal.errors import ConfigError
 from shoal.report.folder import claimed, report_folder
-from shoal.report.words import page_words
 from shoal.report.run_table import COLUMNS, ListedRun, listed_runs, matching, ordered
+from shoal.report.words import page_words
 from shoal.training.result import Result
 
 

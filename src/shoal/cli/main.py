@@ -54,7 +54,8 @@ def all_groups() -> dict[str, dict[str, str]]:
     from importlib.metadata import entry_points  # takes as long as the rest of a small command
 
     added = {point.name: point.value for point in entry_points(group="shoal.commands")}
-    return {title: group or added for title, group in GROUPS.items()}
+    groups = {title: group or added for title, group in GROUPS.items()}
+    return {title: group for title, group in groups.items() if group}
 
 
 def module_of(name: str) -> str:
@@ -117,7 +118,8 @@ def _dispatch(words: list[str]) -> int:
         name, rest = rest[0], ["--help", *rest[1:]]
     if not module_of(name):
         raise ConfigError(
-            unknown("command", name, [*all_commands(), "--help", "--version"]), "`shoal --help` describes each."
+            unknown("command", name, [*all_commands(), "--help", "--version"]),
+            "`shoal --help` describes each.",
         )
     return _command(name).execute(rest)
 

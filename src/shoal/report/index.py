@@ -93,7 +93,7 @@ def linked(document: Document, report: Path) -> Document:
     if not _is_listed(report):
         return document
     words = read_words(document.lang, "shoal.report")
-    return replace(document, blocks=[Links([Link(words("all"), f"../{INDEX}")]), *document.blocks])
+    return replace(document, blocks=[Links([Link(words("list.all"), f"../{INDEX}")]), *document.blocks])
 
 
 def link_to_owner(report: Path, run: Path, lang: str) -> Iterator[Link]:
@@ -101,7 +101,7 @@ def link_to_owner(report: Path, run: Path, lang: str) -> Iterator[Link]:
     words = read_words(lang, "shoal.report")
     owner = run.resolve().parent.parent / PAGE
     if head_of(owner) is not None:
-        yield Link(words("belongs"), os.path.relpath(owner, report.resolve()))
+        yield Link(words("list.belongs"), os.path.relpath(owner, report.resolve()))
 
 
 def _is_listed(report: Path) -> bool:
@@ -126,28 +126,28 @@ def _document(folder: Path, words: Words) -> Document:
     runs: list[ListedRun] = []
     with suppress(ShoalError, OSError):
         runs, _ = listed_runs(Path(RUNS), newest=NEWEST_RUNS)
-    blocks = [Heading(words("reports")), Links(reports)]
+    blocks = [Heading(words("list.reports")), Links(reports)]
     if runs:
         links = [
             Link(run.path.name, os.path.relpath(run.path, folder) + "/", _run_line(run, words))
             for run in reversed(runs)
         ]
         blocks += [
-            Heading(words("runs")),
-            Paragraph(words("more", count=len(runs), folder=RUNS)),
+            Heading(words("list.runs")),
+            Paragraph(words("list.more", count=len(runs), folder=RUNS)),
             Links(links),
         ]
-    return Document(words("title"), words.lang, blocks)
+    return Document(words("list.title"), words.lang, blocks)
 
 
 def _line(when: datetime, result: str, words: Words) -> str:
     time = f"{when:%Y-%m-%d %H:%M}"
-    return words("result", when=time, result=result) if result else time
+    return words("list.result", when=time, result=result) if result else time
 
 
 def _run_line(run: ListedRun, words: Words) -> str:
     values = run.values
-    parts = [words("run", **{key: values[key] for key in ("model", "data", "strategy", "status")})]
+    parts = [words("list.run", **{key: values[key] for key in ("model", "data", "strategy", "status")})]
     if values["accuracy"] is not None:
-        parts += [words("accuracy", accuracy=f"{100 * values['accuracy']:.2f} %")]
+        parts += [words("list.accuracy", accuracy=f"{100 * values['accuracy']:.2f} %")]
     return _line(run.began, words.listed(parts), words)

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from torch import Tensor
 
 from shoal.autograd import TapeEntry
+from shoal.report.document import Block, Bullets, Code, Formula, Paragraph, Table
+from shoal.report.findings import inside_run
 from shoal_labs.autograd import course
 from shoal_labs.autograd.caching import FEATURES, SAMPLES, Tapes, recurring
 from shoal_labs.autograd.chains import RIVALS, from_the_left
@@ -13,8 +15,6 @@ from shoal_labs.autograd.findings import kib
 from shoal_labs.autograd.networks import Network
 from shoal_labs.autograd.plan import ENGINES, NETWORKS
 from shoal_labs.page.page import Page, folded, source
-from shoal.report.document import Block, Bullets, Code, Formula, Paragraph, Table
-from shoal.report.findings import inside_run
 
 
 def principle(page: Page) -> list[Block]:

@@ -3,12 +3,12 @@
 import math
 from collections.abc import Mapping, Sequence
 
+from shoal.report.findings import Finding, Measured, lower
+from shoal.report.paired import Paired, by_rounds, first_higher, first_lower, typical
 from shoal_labs.autograd.experiment import AutogradMeasurements
 from shoal_labs.numbers import scientific, whether
 from shoal_labs.page.analysis import Findings
 from shoal_labs.timing.contest import Contest
-from shoal.report.findings import Finding, Measured, lower
-from shoal.report.paired import Paired, by_rounds, first_higher, first_lower, typical
 
 ROUNDING = 1e-5
 """A relative difference of gradients below this is rounding in float32."""

@@ -16,12 +16,12 @@ from shoal.autograd import nn as layers
 from shoal.autograd.batch_gradients import BatchGradients, StaticGradients, static_gradients, tape_gradients
 from shoal.autograd.static import Stage, StaticPlan
 from shoal.config.sections.model import LenetConfig, MlpConfig
+from shoal.report.findings import Measured, inside_run
 from shoal_labs.autograd.cold import cold_compile_ms
 from shoal_labs.autograd.course import relative
 from shoal_labs.autograd.memory import peak_bytes
 from shoal_labs.autograd.plan import ENGINES, INPUT_SHAPE, OUTPUTS, AutogradPlan
 from shoal_labs.timing.contest import Contest, contest
-from shoal.report.findings import Measured, inside_run
 
 CONFIGS: dict[str, MlpConfig | LenetConfig] = {"mlp": MlpConfig(), "lenet": LenetConfig()}
 RATE = 1e-3

@@ -1,8 +1,8 @@
 """Every number of the report, as tables for other programs."""
 
+from shoal.report.plain_tables import Records
 from shoal_labs.autograd.experiment import AutogradMeasurements
 from shoal_labs.timing.contest import Contest
-from shoal.report.plain_tables import Records
 
 
 def tables(measured: AutogradMeasurements) -> dict[str, Records]:

@@ -9,10 +9,10 @@ from shoal.cli import text
 from shoal.cli.browser import open_page
 from shoal.cli.command import Command, CommandGroup, Given
 from shoal.cli.interrupts import exit_code_of
-from shoal_labs.command.check import CHECK
 from shoal.config.flags import Flags
 from shoal.config.kinds import AtLeast, Matching
 from shoal_labs.catalogue import LABS, lab_of
+from shoal_labs.command.check import CHECK
 
 
 @dataclass(frozen=True)
@@ -150,11 +150,11 @@ def _start(given: Given[StartFlags]) -> int:
 def _run(given: Given[LabFlags]) -> int:
     """Run a lab and write its report."""
     from shoal.compare.earlier import to_continue_from
-    from shoal_labs.frame import folder_for, load_lab, run_lab
-    from shoal_labs.settings import command_of
     from shoal.compare.watch import watch_for
     from shoal.report.plain_tables import aligned
     from shoal.training.stop import Series
+    from shoal_labs.frame import folder_for, load_lab, run_lab
+    from shoal_labs.settings import command_of
 
     chosen = _settings(given.flags)
     lab = load_lab(given.command.name.removeprefix("lab "), chosen.get("solution", ""))

@@ -5,11 +5,11 @@ from importlib import resources
 from pathlib import Path, PurePosixPath
 
 from shoal.errors import ConfigError
+from shoal.report.folder import write_files
 from shoal_labs.catalogue import LABS, lab_of
 from shoal_labs.handout.regions import cut, keep, tasks
 from shoal_labs.handout.translate import in_chinese
 from shoal_labs.words import load_words
-from shoal.report.folder import write_files
 
 
 def skeleton(number: str, lang: str) -> dict[PurePosixPath, str | bytes]:

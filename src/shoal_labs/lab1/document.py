@@ -1,5 +1,7 @@
 """The sections of the report that are particular to the lab."""
 
+from shoal.report.document import Block, Bullets, Code, Formula, Heading, Paragraph, Table
+from shoal.report.findings import accuracy_over, over_seeds
 from shoal_labs.handout.regions import keep
 from shoal_labs.lab1.experiment import sweep_notes
 from shoal_labs.lab1.measure import WINDOW, Lab1Measurements, Series
@@ -7,8 +9,6 @@ from shoal_labs.lab1.plan import BATCH_SIZE, NAMES
 from shoal_labs.lab1.solution import MyOptimizer
 from shoal_labs.lab1.sweep import Sweep
 from shoal_labs.page.page import Page, source
-from shoal.report.document import Block, Bullets, Code, Formula, Heading, Paragraph, Table
-from shoal.report.findings import accuracy_over, over_seeds
 
 
 def principle(page: Page) -> list[Block]:

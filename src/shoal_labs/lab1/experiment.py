@@ -7,10 +7,10 @@ from pathlib import Path
 
 from shoal.errors import DivergedError
 from shoal.events.folder import RunFolder
+from shoal.training.observer import Silent
 from shoal_labs.lab1.plan import NAMES, Lab1Plan, Name
 from shoal_labs.lab1.sweep import Sweep, sweep
 from shoal_labs.runs import Runs
-from shoal.training.observer import Silent
 
 
 @dataclass(frozen=True)

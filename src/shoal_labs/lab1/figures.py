@@ -4,13 +4,13 @@ from functools import partial
 
 import numpy as np
 
+from shoal.report.canvas import Drawing
+from shoal.report.curves import Dash, Line, Mark, Panel, Style, draw, seeds_line
+from shoal.report.finished_runs import Array
 from shoal_labs.lab1.measure import Lab1Measurements, Series
 from shoal_labs.lab1.plan import NAMES, Name
 from shoal_labs.page.pictures import Draw
 from shoal_labs.words import Words
-from shoal.report.canvas import Drawing
-from shoal.report.curves import Dash, Line, Mark, Panel, Style, draw, seeds_line
-from shoal.report.finished_runs import Array
 
 FEW_POINTS = 12
 """A curve with at most this many points marks each of them: a line of three points is easily overlooked."""

@@ -2,12 +2,12 @@
 
 from statistics import fmean
 
+from shoal.report.findings import Finding, Measured, Verdict, over_seeds
+from shoal.report.paired import Paired, by_rounds, by_seeds, first_higher, first_lower
 from shoal_labs.lab1.measure import Lab1Measurements
 from shoal_labs.lab1.sweep import Sweep
 from shoal_labs.numbers import scientific, whether
 from shoal_labs.page.analysis import Findings
-from shoal.report.findings import Finding, Measured, Verdict, over_seeds
-from shoal.report.paired import Paired, by_rounds, by_seeds, first_higher, first_lower
 
 ROUNDING = 1e-4
 """A relative difference of gradients below this is rounding in float32, not randomness."""

@@ -19,9 +19,9 @@ from shoal.config.schema import RunConfig
 from shoal.data.dataset import DataSet
 from shoal.data.division.order import epoch_order
 from shoal.events.folder import RunFolder
-from shoal_labs.lab1.plan import BATCH_SIZE
 from shoal.strategies.pieces.state import load_weights
 from shoal.training.weights import read_model
+from shoal_labs.lab1.plan import BATCH_SIZE
 
 BATCHES = 40
 """Mini-batches that the mean is taken over."""

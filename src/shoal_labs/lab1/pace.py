@@ -11,10 +11,10 @@ from shoal.config.schema import RunConfig
 from shoal.config.write import from_plain, to_plain
 from shoal.data.dataset import DataSet
 from shoal.data.division.order import epoch_order
+from shoal.training.build import torch_settings
 from shoal_labs.lab1.plan import BATCH_SIZE, Name
 from shoal_labs.student.host import Host
 from shoal_labs.timing.contest import Contest, contest
-from shoal.training.build import torch_settings
 
 GD_SAMPLES = 2048
 """A timed step of GD takes at most this many samples: as many as go through the network at once."""

@@ -1,8 +1,8 @@
 """Every number of the report, as tables for other programs."""
 
+from shoal.report.plain_tables import Records
 from shoal_labs.lab1.measure import Lab1Measurements
 from shoal_labs.lab1.plan import NAMES
-from shoal.report.plain_tables import Records
 
 
 def tables(measured: Lab1Measurements) -> dict[str, Records]:

@@ -3,10 +3,10 @@
 import math
 from collections.abc import Mapping
 
-from shoal_labs.numbers import scientific, whether
 from shoal.report.findings import Finding, Measured, Verdict
 from shoal.report.paired import STUDENT, Paired, first_higher, first_lower
 from shoal.words import Phrase
+from shoal_labs.numbers import scientific, whether
 
 ROUNDING = 1e-5
 """A relative difference of weights or sums below this is rounding in float32, carried through a few steps."""

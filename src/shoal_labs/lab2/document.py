@@ -2,6 +2,8 @@
 
 from shoal.comm import algorithms
 from shoal.config.conditions import Link
+from shoal.report.document import Block, Bullets, Code, Formula, Paragraph, Table
+from shoal.report.findings import accuracy_over, over_seeds
 from shoal_labs.lab2 import averaging
 from shoal_labs.lab2 import plan as lab
 from shoal_labs.lab2.branches import ALL, calls_of
@@ -9,8 +11,6 @@ from shoal_labs.lab2.figures import MOST_LOSS, PACES, SMOOTHED_OVER, branch_labe
 from shoal_labs.lab2.measure import BYTES_PER_ELEMENT, LAST_STEPS, LEARNING, Lab2Measurements, as_labelled
 from shoal_labs.numbers import scientific
 from shoal_labs.page.page import Page, folded, source
-from shoal.report.document import Block, Bullets, Code, Formula, Paragraph, Table
-from shoal.report.findings import accuracy_over, over_seeds
 
 SHOWN = ("all_gather", "gather_scatter", "reduce_scatter_all_gather")
 """Branches whose code the report prints, besides the ring."""

@@ -5,15 +5,15 @@ from functools import partial
 
 import numpy as np
 
+from shoal.report.canvas import Drawing
+from shoal.report.curves import Dash, Line, Mark, Panel, Style, draw, seeds_line
+from shoal.report.finished_runs import Curve, mean_curve
 from shoal_labs.lab2.branches import COURSE, MESSAGES
 from shoal_labs.lab2.measure import Lab2Measurements, Learnt, stage_start
 from shoal_labs.lab2.plan import CONDITIONS, FAULTS, RULES
 from shoal_labs.page.bars import GAP, Bar, BarPanel, draw_bars, measured_bar, time_parts
 from shoal_labs.page.pictures import Draw
 from shoal_labs.words import Words
-from shoal.report.canvas import Drawing
-from shoal.report.curves import Dash, Line, Mark, Panel, Style, draw, seeds_line
-from shoal.report.finished_runs import Curve, mean_curve
 
 SMOOTHED_OVER = 10
 MOST_LOSS = 4.0

@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from statistics import median
 
+from shoal.report.findings import Finding, Measured, accuracy_over, of_samples
+from shoal.report.paired import Paired, by_rounds, by_seeds
 from shoal_labs.lab2 import claims
 from shoal_labs.lab2.averaging import CALLS
 from shoal_labs.lab2.branches import MESSAGES
 from shoal_labs.lab2.measure import Faulty, Lab2Measurements, as_labelled, stage_times
 from shoal_labs.lab2.plan import FAULTS, RULES, SLOWDOWN, TURNS
 from shoal_labs.page.analysis import Findings
-from shoal.report.findings import Finding, Measured, accuracy_over, of_samples
-from shoal.report.paired import Paired, by_rounds, by_seeds
 
 
 def find(measured: Lab2Measurements) -> Findings:

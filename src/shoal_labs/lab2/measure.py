@@ -10,6 +10,10 @@ from shoal.comm.costs import sends
 from shoal.data.load import load
 from shoal.events.file import read_events
 from shoal.events.folder import RunFolder
+from shoal.report.findings import Measured, inside_run
+from shoal.report.finished_runs import Curve, curve_of, read_run
+from shoal.report.paired import Paired, by_rounds
+from shoal.training.weights import read_model
 from shoal_labs.lab2.branches import ALL, MESSAGES, calls_of
 from shoal_labs.lab2.plan import CONDITIONS, CONTESTS, FAULTS, RULES, UNEVEN_WAYS, Lab2Plan
 from shoal_labs.lab2.rounds import Contest, Turn, contest_of, timed_in_turns
@@ -17,10 +21,6 @@ from shoal_labs.lab2.sums import SumError, sum_errors
 from shoal_labs.rotation import Rotation
 from shoal_labs.runs import Runs
 from shoal_labs.steps import Step, read_steps
-from shoal.report.findings import Measured, inside_run
-from shoal.report.finished_runs import Curve, curve_of, read_run
-from shoal.report.paired import Paired, by_rounds
-from shoal.training.weights import read_model
 
 BYTES_PER_ELEMENT = 4
 LAST_STEPS = 10

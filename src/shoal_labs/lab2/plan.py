@@ -25,11 +25,11 @@ from shoal.config.sections.launch import LaunchConfig
 from shoal.config.sections.model import LenetConfig, MlpConfig, ModelConfig
 from shoal.config.sections.optimizer import AdamConfig, OptimizerConfig, SgdConfig
 from shoal.config.sections.train import TrainConfig
+from shoal.strategies.settings import Combine, NaiveConfig, NoSyncConfig
 from shoal_labs.lab2.branches import ALL, COURSE, exchange_of
 from shoal_labs.plans import at_least_two, in_parts, seeds_from
 from shoal_labs.rotation import Rotation
 from shoal_labs.runs import NEVER, ONLY_AT_THE_END
-from shoal.strategies.settings import Combine, NaiveConfig, NoSyncConfig
 
 BATCH_SIZE = 64
 RATE, MOMENTUM = 0.01, 0.9

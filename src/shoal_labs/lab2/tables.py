@@ -1,8 +1,8 @@
 """Every number of the report, as tables for other programs."""
 
+from shoal.report.plain_tables import Records
 from shoal_labs.lab2.branches import calls_of
 from shoal_labs.lab2.measure import Lab2Measurements, as_labelled
-from shoal.report.plain_tables import Records
 
 
 def tables(measured: Lab2Measurements) -> dict[str, Records]:

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from shoal_labs.numbers import no_worse, scientific, whether
 from shoal.report.findings import SPREADS, Finding, Measured, Verdict
 from shoal.report.paired import Paired, first_higher
 from shoal.words import Phrase
+from shoal_labs.numbers import no_worse, scientific, whether
 
 ROUNDING = 1e-5
 """A relative difference of weights below this is rounding in float32, carried through a few steps."""

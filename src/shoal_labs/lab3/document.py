@@ -3,6 +3,10 @@
 from typing import Any
 
 from shoal.data.division import order, partition
+from shoal.report.document import Block, Bullets, Code, Formula, Paragraph, Table
+from shoal.report.findings import Measured
+from shoal.report.paired import by_rounds, first_lower
+from shoal.words import Phrase
 from shoal_labs.lab3 import own_loop, wrong_samplers
 from shoal_labs.lab3.claims import ROUNDING
 from shoal_labs.lab3.figures import curve_names, label_of
@@ -24,10 +28,6 @@ from shoal_labs.lab3.plan import (
 )
 from shoal_labs.numbers import scientific
 from shoal_labs.page.page import Page, source
-from shoal.report.document import Block, Bullets, Code, Formula, Paragraph, Table
-from shoal.report.findings import Measured
-from shoal.report.paired import by_rounds, first_lower
-from shoal.words import Phrase
 
 SHOWN = {
     "random": partition.random_partition,

@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 
+from shoal.report.canvas import Drawing, axes_of, heat_map, painted, rows_of
+from shoal.report.curves import MOST_COLUMNS, Dash, Line, Panel, Style, draw_grid, seeds_line
+from shoal.report.finished_runs import Array
 from shoal_labs.lab3.measure import Lab3Measurements, Learnt
 from shoal_labs.lab3.pace import Pace
 from shoal_labs.lab3.plan import ALIKE, ALL_CORES, DIVISIONS, ONE_CORE, SLOW_RANDOM, UNLIKE
 from shoal_labs.page.bars import GAP, Bar, BarPanel, draw_bars, time_parts
 from shoal_labs.page.pictures import Draw
 from shoal_labs.words import Words
-from shoal.report.canvas import Drawing, axes_of, heat_map, painted, rows_of
-from shoal.report.curves import MOST_COLUMNS, Dash, Line, Panel, Style, draw_grid, seeds_line
-from shoal.report.finished_runs import Array
 
 LOOKS: dict[str, tuple[str, Dash, str]] = {
     "global": ("black", "dashed", ""),

@@ -1,13 +1,13 @@
 """The lab's findings, from its measurements."""
 
 from shoal.data.division.coverage import expected_coverage_of_sampling
+from shoal.report.findings import Finding
+from shoal.report.paired import by_rounds, by_seeds
 from shoal_labs.lab3 import claims
 from shoal_labs.lab3.measure import Lab3Measurements
 from shoal_labs.lab3.own_loop import WRONG
 from shoal_labs.lab3.plan import ALL_CORES, BATCH_SIZE, DECIDING, ONE_CORE, PARTITIONS, SLOW_RANDOM
 from shoal_labs.page.analysis import Findings
-from shoal.report.findings import Finding
-from shoal.report.paired import by_rounds, by_seeds
 
 
 def find(measured: Lab3Measurements) -> Findings:

@@ -7,6 +7,8 @@ import numpy as np
 
 from shoal import models
 from shoal.data.load import load
+from shoal.report.findings import Measured, accuracy_over, over_seeds
+from shoal.report.finished_runs import Array, Run, read_run
 from shoal_labs.lab3.order import differences_from_same_order
 from shoal_labs.lab3.own_loop import WRONG, OwnResult, train_ways
 from shoal_labs.lab3.pace import Pace, Paces, timed_in_turns
@@ -15,8 +17,6 @@ from shoal_labs.lab3.seen import Seen, refusals, seen_in
 from shoal_labs.lab3.wrong_samplers import coverage_of_one_workers_range, coverage_of_seed_per_rank
 from shoal_labs.numbers import sample_counts
 from shoal_labs.runs import Runs
-from shoal.report.findings import Measured, accuracy_over, over_seeds
-from shoal.report.finished_runs import Array, Run, read_run
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from shoal.config.sections.model import MlpConfig
 from shoal.data.dataset import DataSet
 from shoal.data.division import Division, Global, build_division
 from shoal.data.load import load
-from shoal_labs.lab3.plan import BATCH_SIZE, DIVISIONS, EQUAL_RATE, Lab3Plan, partition_of
 from shoal.launch import threads
 from shoal.strategies.ddp.distributed_data_parallel import DistributedDataParallel
 from shoal.training.build import torch_settings
+from shoal_labs.lab3.plan import BATCH_SIZE, DIVISIONS, EQUAL_RATE, Lab3Plan, partition_of
 
 
 def differences_from_same_order(plan: Lab3Plan) -> dict[str, float]:

@@ -25,12 +25,12 @@ from shoal.data.division.coverage import survey
 from shoal.data.division.samplers import DistributedSampler, PartitionSampler
 from shoal.data.load import load
 from shoal.events.folder import write_whole
-from shoal_labs.lab3.plan import BATCH_SIZE, RATE, Lab3Plan, run_name
-from shoal_labs.lab3.wrong_samplers import OneWorkersRange, SeedPerRank
-from shoal_labs.runs import Runs
 from shoal.launch import threads
 from shoal.strategies.ddp.distributed_data_parallel import DistributedDataParallel
 from shoal.training.build import torch_settings
+from shoal_labs.lab3.plan import BATCH_SIZE, RATE, Lab3Plan, run_name
+from shoal_labs.lab3.wrong_samplers import OneWorkersRange, SeedPerRank
+from shoal_labs.runs import Runs
 
 MakeSampler = Callable[[TensorDataset, Tensor, int, int, int], Any]
 """Of the data set, its labels, the number of workers, the rank and the seed."""

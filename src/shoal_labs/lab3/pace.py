@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from shoal.compare.comparison import ComparedRun, compare
+from shoal.report.findings import Measured, inside_run
 from shoal_labs.lab3.plan import ALL_CORES, BATCH_SIZE, ONE_CORE, Lab3Plan, timed_name
 from shoal_labs.runs import Runs
 from shoal_labs.timing.turns import round_name, train_in_turns
-from shoal.report.findings import Measured, inside_run
 
 
 @dataclass(frozen=True)

@@ -37,11 +37,11 @@ from shoal.config.sections.model import LenetConfig, ModelConfig
 from shoal.config.sections.optimizer import AdamConfig, OptimizerConfig, SgdConfig
 from shoal.config.sections.train import TrainConfig
 from shoal.errors import ConfigError
-from shoal_labs.plans import in_parts, seeds_from
-from shoal_labs.runs import NEVER, ONLY_AT_THE_END
 from shoal.launch.cores import threads_per_worker
 from shoal.strategies.ddp.settings import DdpConfig
 from shoal.strategies.settings import NoSyncConfig
+from shoal_labs.plans import in_parts, seeds_from
+from shoal_labs.runs import NEVER, ONLY_AT_THE_END
 
 BATCH_SIZE = 64
 RATE = 4e-3

@@ -1,8 +1,8 @@
 """Every number of the report, as tables for other programs."""
 
+from shoal.report.plain_tables import Records
 from shoal_labs.lab3.measure import Lab3Measurements, Learnt
 from shoal_labs.lab3.plan import SLOW_RANDOM
-from shoal.report.plain_tables import Records
 
 
 def tables(measured: Lab3Measurements) -> dict[str, Records]:

@@ -3,11 +3,6 @@
 from typing import Any
 
 from shoal.events.clocks import BUSY
-from shoal_labs.lab4.figures import label_of
-from shoal_labs.lab4.measure import Lab4Measurements, Way
-from shoal_labs.lab4.plan import BATCH_SIZE, MICROBATCHES, MOMENTUM, RATE, SCHEDULES, STAGES
-from shoal_labs.numbers import scientific
-from shoal_labs.page.page import Page, source
 from shoal.report.document import Block, Bullets, Code, Formula, Paragraph, Table
 from shoal.report.findings import Measured, of_samples
 from shoal.strategies.pipeline import schedules
@@ -15,6 +10,11 @@ from shoal.strategies.pipeline.schedules import FORMULAS
 from shoal.strategies.pipeline.timing import UNIT_TIMES
 from shoal.strategies.rpc.rpc import Rpc
 from shoal.strategies.tensor import linear
+from shoal_labs.lab4.figures import label_of
+from shoal_labs.lab4.measure import Lab4Measurements, Way
+from shoal_labs.lab4.plan import BATCH_SIZE, MICROBATCHES, MOMENTUM, RATE, SCHEDULES, STAGES
+from shoal_labs.numbers import scientific
+from shoal_labs.page.page import Page, source
 
 SHOWN = {
     "rpc": Rpc._step,  # pyright: ignore[reportPrivateUsage]

@@ -3,15 +3,15 @@
 from collections.abc import Mapping, Sequence
 
 from shoal.compare.weight_difference import FIRST_STEP_BOUND
-from shoal_labs.lab4.measure import Lab4Measurements
-from shoal_labs.lab4.plan import MICROBATCHES, SCHEDULES
-from shoal_labs.numbers import scientific, whether
-from shoal_labs.page.analysis import Findings
 from shoal.report.findings import SPREADS, Finding, Measured, Verdict, inside_run
 from shoal.report.paired import Paired, by_rounds, first_higher, first_lower, typical
 from shoal.strategies.pipeline.schedules import FORMULAS
 from shoal.strategies.pipeline.timing import UNIT_TIMES
 from shoal.words import Phrase
+from shoal_labs.lab4.measure import Lab4Measurements
+from shoal_labs.lab4.plan import MICROBATCHES, SCHEDULES
+from shoal_labs.numbers import scientific, whether
+from shoal_labs.page.analysis import Findings
 
 NEAR = 0.1
 """A bubble this close to its formula counts as equal to it."""

@@ -14,12 +14,6 @@ from shoal.data.load import load
 from shoal.events.file import read_events
 from shoal.events.folder import RunFolder
 from shoal.events.steps import StepRecord, steps_of
-from shoal_labs.lab4.actions import PipelineSteps, read_pipelined
-from shoal_labs.lab4.plan import BATCH_SIZE, MICROBATCHES, SCHEDULES, Lab4Plan
-from shoal_labs.lab4.rounds import Rounds, timed_in_turns
-from shoal_labs.lab4.waiting import divided_by_sender
-from shoal_labs.numbers import sample_counts
-from shoal_labs.runs import Runs
 from shoal.report.communication import RankShares
 from shoal.report.findings import Measured, inside_run
 from shoal.report.finished_runs import Array, Run
@@ -27,6 +21,12 @@ from shoal.report.paired import Paired, by_rounds
 from shoal.strategies.pipeline.schedule import Row
 from shoal.strategies.pipeline.schedules import build
 from shoal.training import checkpoint
+from shoal_labs.lab4.actions import PipelineSteps, read_pipelined
+from shoal_labs.lab4.plan import BATCH_SIZE, MICROBATCHES, SCHEDULES, Lab4Plan
+from shoal_labs.lab4.rounds import Rounds, timed_in_turns
+from shoal_labs.lab4.waiting import divided_by_sender
+from shoal_labs.numbers import sample_counts
+from shoal_labs.runs import Runs
 
 
 @dataclass(frozen=True)

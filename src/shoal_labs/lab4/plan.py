@@ -22,11 +22,11 @@ from shoal.config.sections.model import LenetConfig
 from shoal.config.sections.optimizer import SgdConfig
 from shoal.config.sections.train import OutputConfig, TrainConfig
 from shoal.errors import ConfigError
-from shoal_labs.runs import NEVER, ONLY_AT_THE_END
 from shoal.launch.cores import threads_per_worker
 from shoal.strategies.pipeline.settings import PipelineConfig
 from shoal.strategies.rpc.settings import RpcConfig
 from shoal.strategies.settings import NoSyncConfig
+from shoal_labs.runs import NEVER, ONLY_AT_THE_END
 
 BATCH_SIZE = 128
 RATE, MOMENTUM = 0.05, 0.9

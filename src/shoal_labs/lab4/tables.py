@@ -1,9 +1,9 @@
 """Every number of the report, as tables for other programs."""
 
-from shoal_labs.lab4.measure import Lab4Measurements
 from shoal.report.plain_tables import Records
 from shoal.strategies.pipeline.schedules import FORMULAS
 from shoal.strategies.pipeline.timing import UNIT_TIMES
+from shoal_labs.lab4.measure import Lab4Measurements
 
 
 def tables(measured: Lab4Measurements) -> dict[str, Records]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from shoal import data
+from shoal.report.document import Block
 from shoal_labs.choices import with_choices
 from shoal_labs.frame import LabSpec
 from shoal_labs.optimise.compression.document import closing_table
@@ -15,7 +16,6 @@ from shoal_labs.optimise.pruning.part import PRUNING
 from shoal_labs.optimise.straggler.part import STRAGGLER
 from shoal_labs.page.page import Page
 from shoal_labs.settings import WorkersSettings
-from shoal.report.document import Block
 
 PARTS: Mapping[str, Part] = {
     "compression": COMPRESSION,

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal.config.schema import RunConfig
-from shoal_labs.page.page import Page
-from shoal_labs.page.pictures import Draw
-from shoal_labs.runs import Runs
 from shoal.report.document import Block
 from shoal.report.findings import Finding
 from shoal.report.plain_tables import Records
+from shoal_labs.page.page import Page
+from shoal_labs.page.pictures import Draw
+from shoal_labs.runs import Runs
 
 
 def no_runs(plan: Any) -> dict[str, RunConfig]:

@@ -8,9 +8,9 @@ no cause is given for times that decide nothing.
 from collections.abc import Mapping, Sequence
 from typing import get_args
 
-from shoal_labs.words import Words
 from shoal.report.document import Block, Heading, Judgement, Paragraph
 from shoal.report.findings import SPREADS, Finding, Verdict
+from shoal_labs.words import Words
 
 Findings = Mapping[str, Sequence[Finding]]
 """The findings by section of the analysis."""

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shoal_labs.words import Words
 from shoal.report.canvas import PAGE_IN, PHONE_IN, Drawing, axes_of, legend_below, legend_in, painted, rows_of
 from shoal.report.findings import Measured
 from shoal.report.svg import COLOURS, FRAME
+from shoal_labs.words import Words
 
 ROW_IN, TWO_LINES_IN, EDGES_IN = 0.27, 0.36, 0.95
 """Height of one bar's row, with a name of one line or of two; of title and axis together."""

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from shoal.report.document import Block, Code, Figure, Heading, Paragraph, Table
 from shoal_labs.handout.regions import without_linter_marks
 from shoal_labs.page.pictures import Pictures
 from shoal_labs.runs import Runs
 from shoal_labs.words import Words
-from shoal.report.document import Block, Code, Figure, Heading, Paragraph, Table
 
 PAGE_COLUMNS = 88
 """Characters of code that fit on a line of the page."""

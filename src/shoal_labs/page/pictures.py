@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from shoal_labs.words import Words
 from shoal.report.canvas import Drawing, font_for
 from shoal.report.document import Figure
 from shoal.report.svg import for_page
+from shoal_labs.words import Words
 
 
 @dataclass(frozen=True)

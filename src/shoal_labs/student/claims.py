@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Literal
 
+from shoal.report.findings import Finding
+from shoal.report.paired import Paired, first_higher, first_lower
 from shoal_labs.lab2.check.averages import calls_only
 from shoal_labs.lab3.claims import MARGIN
 from shoal_labs.numbers import no_worse, scientific, whether
-from shoal.report.findings import Finding
-from shoal.report.paired import Paired, first_higher, first_lower
 
 NEAR = 0.03
 """A coverage this close to its formula counts as equal to it."""

@@ -3,11 +3,11 @@
 import math
 from collections.abc import Sequence
 
+from shoal.report.document import Block, Bullets, Code, Table
+from shoal.report.findings import over_seeds
 from shoal_labs.page.page import Page
 from shoal_labs.student.part import StudentMeasured, StudentPart
 from shoal_labs.words import Words
-from shoal.report.document import Block, Bullets, Code, Table
-from shoal.report.findings import over_seeds
 
 EMPTY = "–"
 TEXT_COLUMNS = ("called", "lengths", "places")

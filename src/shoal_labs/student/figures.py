@@ -6,12 +6,12 @@ from itertools import cycle
 
 import numpy as np
 
+from shoal.report.canvas import Drawing
+from shoal.report.curves import Line, Panel, Style, draw, seeds_line
 from shoal_labs.page.pictures import Draw
 from shoal_labs.student.document import unit_of_loss
 from shoal_labs.student.part import FEW, LAST, StudentMeasured, StudentPart, StudentRun, drawable
 from shoal_labs.words import Words
-from shoal.report.canvas import Drawing
-from shoal.report.curves import Line, Panel, Style, draw, seeds_line
 
 COLOURS = ("blue", "vermilion", "green", "purple", "orange", "sky", "olive", "brown")
 

@@ -14,14 +14,14 @@ from shoal.config.schema import RunConfig
 from shoal.config.write import from_plain, to_plain
 from shoal.errors import ConfigError, DivergedError
 from shoal.events.folder import RunFolder
+from shoal.launch.run import launch_run
+from shoal.training.observer import Observer, Silent
+from shoal.training.result import Result
 from shoal_labs.check.alone import called
 from shoal_labs.check.failures import failures
 from shoal_labs.check.nodes import Node, run_nodes
 from shoal_labs.student.submission import Submission, in_words
 from shoal_labs.words import Words
-from shoal.launch.run import launch_run
-from shoal.training.observer import Observer, Silent
-from shoal.training.result import Result
 
 LIMIT_S = 600.0
 """How long a student's code may take for one run. The checks before it have a shorter limit: this is for slow code."""

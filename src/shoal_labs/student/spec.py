@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from shoal.errors import ConfigError
+from shoal.report.findings import Finding
 from shoal_labs.frame import LabSpec, load_lab
 from shoal_labs.runs import Runs
 from shoal_labs.settings import LabSettings
@@ -21,7 +22,6 @@ from shoal_labs.student.submission import (
 )
 from shoal_labs.student.tables import tables
 from shoal_labs.words import Words
-from shoal.report.findings import Finding
 
 WORDS = "shoal_labs.student"
 ALWAYS = frozenset({"quick", "lang", "out", "seed", "solution"})

@@ -1,7 +1,7 @@
 """Every number of the report of a student's code, as tables for other programs."""
 
-from shoal_labs.student.part import StudentMeasured
 from shoal.report.plain_tables import Records
+from shoal_labs.student.part import StudentMeasured
 
 
 def tables(measured: StudentMeasured) -> dict[str, Records]:

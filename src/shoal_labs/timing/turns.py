@@ -20,10 +20,10 @@ from shoal.errors import WorkerError
 from shoal.events.file import read_events
 from shoal.events.folder import RunFolder
 from shoal.events.steps import steps_of
-from shoal_labs.runs import Runs
-from shoal_labs.timing.contest import settled
 from shoal.launch.run import launch_run
 from shoal.training.stop import interrupted_by
+from shoal_labs.runs import Runs
+from shoal_labs.timing.contest import settled
 
 Number = TypeVar("Number")
 

@@ -1,9 +1,9 @@
 import pytest
 from outcomes import STEADY, assert_complete, assert_says, cases_of, rounds
 
-from shoal_labs.autograd import findings
 from shoal.report.findings import inside_run
 from shoal.report.paired import by_rounds
+from shoal_labs.autograd import findings
 
 
 def pair(first, second, noise=1.0):

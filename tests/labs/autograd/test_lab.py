@@ -8,6 +8,7 @@ from reports import Listening, assert_judged, assert_whole, rows, text_of
 
 from shoal.autograd.static import compile as compile_graph
 from shoal.cli.main import main
+from shoal.compare.watch import QuietWatch
 from shoal.errors import ConfigError
 from shoal_labs.autograd import document
 from shoal_labs.autograd.experiment import measure_all
@@ -17,7 +18,6 @@ from shoal_labs.autograd.plan import AutogradPlan
 from shoal_labs.frame import run_plan
 from shoal_labs.runs import Runs
 from shoal_labs.timing.contest import MOST
-from shoal.compare.watch import QuietWatch
 from shoal_labs.words import load_words
 
 TINY = AutogradPlan(

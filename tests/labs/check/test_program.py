@@ -7,8 +7,8 @@ from course_programs import AVERAGES, LAB1, LAB2, OPTIMIZERS
 from planted import graded
 from recorded import recorded, step
 
-from shoal_labs.check.program import Run, in_its_form, near, not_shown, steps_of
 from shoal.report.folder import write_files
+from shoal_labs.check.program import Run, in_its_form, near, not_shown, steps_of
 
 
 def test_steps_have_what_came_before_them_and_until_the_next_batch():

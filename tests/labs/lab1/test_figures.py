@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
+from shoal.report.finished_runs import Curve, Run
 from shoal_labs.lab1.figures import against
 from shoal_labs.lab1.measure import Series
-from shoal.report.finished_runs import Curve, Run
 
 
 def series(*seconds):

@@ -3,10 +3,10 @@ import math
 import pytest
 from outcomes import OUTCOMES_OF_A_COMPARISON, assert_complete, assert_says, cases_of
 
-from shoal_labs.lab1 import findings
-from shoal_labs.lab1.sweep import Sweep, Trial
 from shoal.report.findings import Measured
 from shoal.report.paired import by_seeds
+from shoal_labs.lab1 import findings
+from shoal_labs.lab1.sweep import Sweep, Trial
 
 
 def num(value):

@@ -3,14 +3,14 @@ from dataclasses import replace
 import pytest
 from reports import Listening, assert_judged, assert_whole, rows, text_of, undrawn
 
+from shoal.compare.watch import QuietWatch
 from shoal.config.sections.data import SyntheticConfig
 from shoal.errors import ConfigError
+from shoal.training import worker
 from shoal_labs.frame import run_lab, run_plan
 from shoal_labs.lab1.lab import LAB, Lab1Settings
 from shoal_labs.lab1.plan import NAMES, Lab1Plan, Lab1Size
-from shoal.compare.watch import QuietWatch
 from shoal_labs.words import load_words
-from shoal.training import worker
 
 DATA = SyntheticConfig(samples=160, validation=0.2)
 TINY = Lab1Plan(DATA, Lab1Size(2, 1, seeds=2, sweep_part=1), quick=True, device="cpu")

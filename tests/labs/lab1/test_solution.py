@@ -4,11 +4,11 @@ import sys
 import pytest
 import torch
 
+from shoal.models.lenet import lenet
 from shoal_labs.catalogue import LABS
 from shoal_labs.handout.start import skeleton, solution, start
 from shoal_labs.lab1.solution.model import Net, batches, train
 from shoal_labs.lab1.solution.MyOptimizer import AdamOptimizer, GdOptimizer, SgdOptimizer
-from shoal.models.lenet import lenet
 
 PAIRS = [
     (lambda p: GdOptimizer(p, 0.1), lambda p: torch.optim.SGD(p, 0.1)),

@@ -1,11 +1,11 @@
 import pytest
 from outcomes import OUTCOMES_OF_A_COMPARISON, assert_complete, assert_says, cases_of
 
+from shoal.report.findings import of_samples
+from shoal.report.paired import by_seeds
 from shoal_labs.lab2 import claims
 from shoal_labs.page.analysis import judgement
 from shoal_labs.words import load_words
-from shoal.report.findings import of_samples
-from shoal.report.paired import by_seeds
 
 LOWER, HIGHER, SAME = (by_seeds(*each) for each in OUTCOMES_OF_A_COMPARISON)
 FIRST_LOWER = {"holds": [(LOWER,)], "fails": [(HIGHER,)], "undecided": [(SAME,)]}

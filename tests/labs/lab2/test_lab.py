@@ -1,6 +1,7 @@
 import pytest
 from reports import Listening, assert_judged, assert_whole, rows, text_of, undrawn
 
+from shoal.compare.watch import QuietWatch
 from shoal.config.sections.data import SyntheticConfig
 from shoal.config.sections.model import LinearConfig
 from shoal.errors import WorkerError
@@ -9,7 +10,6 @@ from shoal_labs.lab2.branches import ALL
 from shoal_labs.lab2.lab import LAB
 from shoal_labs.lab2.plan import CONDITIONS, FAULTS, RULES, Lab2Plan, Lab2Size
 from shoal_labs.timing.turns import round_name
-from shoal.compare.watch import QuietWatch
 from shoal_labs.words import load_words
 
 TINY = Lab2Plan(

@@ -7,6 +7,7 @@ import torch
 from reports import Listening, rows, text_of
 from tests.labs.lab2.test_lab import TINY
 
+from shoal.compare.watch import QuietWatch
 from shoal.config.sections.data import SyntheticConfig
 from shoal_labs.frame import run_plan
 from shoal_labs.lab2.claims import exact_on_uneven, mean_of_means_differs
@@ -14,7 +15,6 @@ from shoal_labs.lab2.lab import LAB
 from shoal_labs.lab2.measure import weight_differences
 from shoal_labs.lab2.plan import QUICK, Lab2Plan
 from shoal_labs.runs import Runs
-from shoal.compare.watch import QuietWatch
 from shoal_labs.words import load_words
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(400)]

@@ -1,10 +1,10 @@
 import pytest
 
 from shoal.errors import ConfigError
-from shoal_labs.lab2.branches import ALL, exchange_of
-from shoal_labs.lab2.plan import CONDITIONS, FULL, QUICK, plan_for
 from shoal.report.paired import FEWEST, outside_interval
 from shoal.strategies.exchange.build import check_exchange
+from shoal_labs.lab2.branches import ALL, exchange_of
+from shoal_labs.lab2.plan import CONDITIONS, FULL, QUICK, plan_for
 
 
 @pytest.mark.parametrize("quick", [True, False])

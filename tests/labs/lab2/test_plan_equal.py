@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from shoal.compare.watch import QuietWatch
 from shoal.config.conditions import shares_of
 from shoal.config.sections.data import SyntheticConfig
 from shoal.config.sections.model import MlpConfig
@@ -12,7 +13,6 @@ from shoal_labs.lab2.claims import exact_on_uneven, mean_of_means_differs
 from shoal_labs.lab2.measure import weight_differences
 from shoal_labs.lab2.plan import QUICK, SLOW, Lab2Plan, plan_for
 from shoal_labs.runs import Runs
-from shoal.compare.watch import QuietWatch
 from shoal_labs.words import load_words
 
 DATA, MODEL = SyntheticConfig(samples=320, shape=(1, 8, 8)), MlpConfig(hidden=(16,))

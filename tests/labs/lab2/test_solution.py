@@ -7,11 +7,11 @@ import pytest
 import torch
 from handed_out import forked, free_port, lay_out, side_by_side
 
+from shoal.models.lenet import lenet
+from shoal.report.folder import write_files
 from shoal_labs.handout.start import skeleton, solution
 from shoal_labs.lab2.solution import model
 from shoal_labs.lab2.solution.model import Net, batches, load_data, parse_args, parts
-from shoal.models.lenet import lenet
-from shoal.report.folder import write_files
 
 
 @pytest.fixture(scope="module")

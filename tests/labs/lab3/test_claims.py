@@ -1,11 +1,11 @@
 import pytest
 from outcomes import OUTCOMES_OF_A_COMPARISON, assert_complete, assert_says, cases_of
 
+from shoal.report.findings import Measured
+from shoal.report.paired import by_seeds
 from shoal_labs.lab3 import claims
 from shoal_labs.page.analysis import judgement
 from shoal_labs.words import load_words
-from shoal.report.findings import Measured
-from shoal.report.paired import by_seeds
 
 
 def num(value, spread=0.1):

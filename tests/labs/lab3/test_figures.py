@@ -1,6 +1,6 @@
+from shoal.report.svg import COLOURS
 from shoal_labs.lab3.figures import LOOKS
 from shoal_labs.lab3.plan import DIVISIONS
-from shoal.report.svg import COLOURS
 
 
 def test_no_two_divisions_of_one_legend_have_the_same_colour():

@@ -3,12 +3,12 @@ from dataclasses import replace
 import pytest
 from reports import Listening, again_in_chinese, assert_judged, assert_whole, rows, text_of
 
+from shoal.compare.watch import QuietWatch
 from shoal.config.sections.data import SyntheticConfig
 from shoal.config.sections.model import MlpConfig
 from shoal_labs.frame import run_plan
 from shoal_labs.lab3.lab import LAB
 from shoal_labs.lab3.plan import DIVISIONS, TIMED, Lab3Plan, Lab3Size
-from shoal.compare.watch import QuietWatch
 from shoal_labs.words import load_words
 
 SIZE = Lab3Size(2, 2, few_seeds=2, rounds=2, few_rounds=2, timed_steps=4, equal_steps=3)

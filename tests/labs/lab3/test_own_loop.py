@@ -6,11 +6,11 @@ import pytest
 
 from shoal.config.sections.data import SyntheticConfig
 from shoal.config.sections.model import MlpConfig
+from shoal.launch.run import launch_run
+from shoal.training.observer import Silent
 from shoal_labs.lab3.order import differences_from_same_order
 from shoal_labs.lab3.own_loop import WAYS, train_own
 from shoal_labs.lab3.plan import DIVISIONS, QUICK, Lab3Plan
-from shoal.launch.run import launch_run
-from shoal.training.observer import Silent
 
 SIZE = replace(QUICK, epochs=2, equal_steps=4)
 PLAN = Lab3Plan((2, 3), SIZE, data=SyntheticConfig(samples=130, validation=0.2), model=MlpConfig(hidden=(8,)))

@@ -4,8 +4,8 @@ import pytest
 
 from shoal.config.sections.data import SpeedConfig
 from shoal.errors import ConfigError
-from shoal_labs.lab3.plan import ALIKE, BATCH_SIZE, DECIDING, DIVISIONS, SLOW, UNLIKE, partition_of, plan_for
 from shoal.report.paired import FEWEST, outside_interval
+from shoal_labs.lab3.plan import ALIKE, BATCH_SIZE, DECIDING, DIVISIONS, SLOW, UNLIKE, partition_of, plan_for
 
 
 def test_every_division_is_run_with_every_number_of_workers_and_the_deciding_ones_with_every_seed():

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from shoal.compare.watch import QuietWatch
 from shoal.config.sections.data import SyntheticConfig
 from shoal.config.sections.model import LenetConfig
 from shoal_labs.lab3.claims import global_equals_one
 from shoal_labs.lab3.plan import Lab3Plan, Lab3Size
 from shoal_labs.runs import Runs
-from shoal.compare.watch import QuietWatch
 from shoal_labs.words import load_words
 
 SIZE = Lab3Size(1, 1, few_seeds=1, rounds=1, few_rounds=1, timed_steps=4, equal_steps=5)

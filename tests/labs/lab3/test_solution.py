@@ -9,12 +9,12 @@ import torch
 from torch.utils.data import DataLoader
 
 from shoal.data.sources.formats import encode_idx
+from shoal.models.lenet import lenet
+from shoal.report.folder import write_files
 from shoal_labs.handout.start import skeleton, solution
 from shoal_labs.lab3.solution.check_sampler import faults, main
 from shoal_labs.lab3.solution.model import Net, parse_args
 from shoal_labs.lab3.solution.sampler import MyRandomSampler, MySampler
-from shoal.models.lenet import lenet
-from shoal.report.folder import write_files
 
 LIMIT_S = 180
 

@@ -2,9 +2,9 @@ import json
 
 import pytest
 
-from shoal_labs.lab4.actions import read_pipelined
 from shoal.strategies.pipeline.schedules import build
 from shoal.strategies.pipeline.timing import StageTimes, timeline
+from shoal_labs.lab4.actions import read_pipelined
 
 TIMES = (StageTimes(forward=2.0, backward=4.0), StageTimes(forward=1.0, backward=2.0))
 DELAY_MS = 3.0

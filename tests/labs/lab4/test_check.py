@@ -4,13 +4,13 @@ import pytest
 from stage_programs import DIST_UTILS, HELPER, RIGHT, WRONG, changed
 from student_folders import written_by_student
 
+from shoal.report.folder import write_files
 from shoal_labs.check.solution import check_folders
 from shoal_labs.handout.start import skeleton, solution
 from shoal_labs.lab4.check.mended import replaceable
 from shoal_labs.lab4.check.parts import initial_faults, microbatch_faults
 from shoal_labs.lab4.check.program import Outcome, run_program
 from shoal_labs.words import load_words
-from shoal.report.folder import write_files
 
 TWO_WORKERS = "command: python model.py --n_devices=2 --rank=0"
 RAISES = "raise NotImplementedError"

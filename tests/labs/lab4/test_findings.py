@@ -1,10 +1,10 @@
 import pytest
 from outcomes import OUTCOMES_OF_A_COMPARISON, assert_complete, assert_says, cases_of
 
+from shoal.report.paired import by_seeds
 from shoal_labs.lab4 import findings
 from shoal_labs.page.analysis import judgement
 from shoal_labs.words import load_words
-from shoal.report.paired import by_seeds
 
 LOWER, HIGHER, SAME = (by_seeds(*each) for each in OUTCOMES_OF_A_COMPARISON)
 ROUNDS = (-0.01, 0.0, 0.01) * 5

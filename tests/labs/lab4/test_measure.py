@@ -1,8 +1,8 @@
+from shoal.report.findings import inside_run
 from shoal_labs.lab4.findings import does_not_pay
 from shoal_labs.lab4.measure import Lab4Measurements, Way
 from shoal_labs.lab4.plan import plan_for
 from shoal_labs.lab4.rounds import Rounds
-from shoal.report.findings import inside_run
 
 
 def measurements(**times):

@@ -4,9 +4,9 @@ import re
 import pytest
 from handed_out import forked, free_port, lay_out, side_by_side
 
+from shoal.models.lenet import lenet
 from shoal_labs.handout.start import skeleton, solution
 from shoal_labs.lab4.solution.model import ConvStage, FcStage, parse_args, stage_workers
-from shoal.models.lenet import lenet
 
 
 @pytest.fixture(scope="module")

@@ -2,10 +2,10 @@ import pytest
 
 from shoal.events.spans import Span
 from shoal.events.steps import StepRecord
-from shoal_labs.lab4.waiting import divided_by_sender
 from shoal.report.communication import WARM_UP_STEPS, RankShares
 from shoal.report.findings import Measured
 from shoal.strategies.pipeline.schedules import build
+from shoal_labs.lab4.waiting import divided_by_sender
 
 
 def call(name, sequence, start, issued, waits, end):

@@ -2,10 +2,10 @@ from dataclasses import replace
 
 import pytest
 
-from shoal_labs.page.analysis import analysis, judgement
-from shoal_labs.words import Words, load_words
 from shoal.report.document import Judgement, Paragraph
 from shoal.report.findings import SPREADS, Finding, Pairs
+from shoal_labs.page.analysis import analysis, judgement
+from shoal_labs.words import Words, load_words
 
 
 def sinks() -> Finding:

@@ -1,7 +1,7 @@
 from matplotlib.figure import Figure
 
-from shoal_labs.page.bars import GAP, Bar, BarPanel, Part, draw_bars, draw_panel, measured_bar
 from shoal.report.findings import Measured
+from shoal_labs.page.bars import GAP, Bar, BarPanel, Part, draw_bars, draw_panel, measured_bar
 
 PARTS = [Part("waiting", "orange", "...."), Part("moving", "vermilion", "////")]
 

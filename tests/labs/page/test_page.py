@@ -2,10 +2,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from shoal.report.document import Code, Paragraph
 from shoal_labs.catalogue import LABS
 from shoal_labs.page.page import opening
 from shoal_labs.words import LANGUAGES, load_words
-from shoal.report.document import Code, Paragraph
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)

@@ -4,11 +4,11 @@ import math
 
 import pytest
 
+from shoal.report.paired import by_rounds, by_seeds
 from shoal_labs.catalogue import LABS
 from shoal_labs.page.analysis import judgement
 from shoal_labs.student import claims
 from shoal_labs.words import load_words
-from shoal.report.paired import by_rounds, by_seeds
 
 LOW, HIGH = [1.0 + 0.01 * i for i in range(12)], [2.0 + 0.01 * i for i in range(12)]
 CASES = {

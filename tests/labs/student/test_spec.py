@@ -4,13 +4,13 @@ import pytest
 from student_folders import written_by_student
 
 from shoal.errors import ConfigError
+from shoal.report.folder import write_files
 from shoal_labs.frame import folder_for, load_lab
 from shoal_labs.handout.start import skeleton
 from shoal_labs.student.experiments import autograd, lab2, lab4
 from shoal_labs.student.spec import StudentExperiment, reasons, usable
 from shoal_labs.student.submission import TaskVerdict, read_submission
 from shoal_labs.words import load_words
-from shoal.report.folder import write_files
 
 EXPERIMENT = StudentExperiment(
     number="2", file="dist_utils.py", parts=lab2.PARTS, measure=lab2.measure, findings=lab2.findings

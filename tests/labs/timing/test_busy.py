@@ -3,14 +3,14 @@ import os
 
 import pytest
 
+from shoal.compare.watch import QuietWatch
+from shoal.report.findings import Finding, Pairs
 from shoal_labs.page.analysis import judgement
 from shoal_labs.page.page import opening
 from shoal_labs.runs import OTHER_WORK, Runs
 from shoal_labs.timing import busy
 from shoal_labs.timing.busy import OtherWork, trusted
-from shoal.compare.watch import QuietWatch
 from shoal_labs.words import LANGUAGES, load_words
-from shoal.report.findings import Finding, Pairs
 
 
 class Machine:

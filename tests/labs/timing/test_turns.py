@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import pytest
 
+from shoal.compare.watch import QuietWatch
 from shoal.config.schema import RunConfig
 from shoal.config.sections.data import SyntheticConfig
 from shoal.config.sections.launch import LaunchConfig
@@ -11,13 +12,12 @@ from shoal.config.sections.train import TrainConfig
 from shoal.errors import WorkerError
 from shoal.events.file import read_events
 from shoal.events.folder import RunFolder
-from shoal_labs.runs import Runs
-from shoal_labs.timing.turns import over_rounds, train_in_turns
-from shoal.compare.watch import QuietWatch
-from shoal_labs.words import load_words
 from shoal.report.finished_runs import read_run
 from shoal.strategies.ddp.settings import DdpConfig
 from shoal.strategies.settings import NoSyncConfig
+from shoal_labs.runs import Runs
+from shoal_labs.timing.turns import over_rounds, train_in_turns
+from shoal_labs.words import load_words
 
 TWO = RunConfig(
     sync=DdpConfig(),

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 from unicodedata import normalize
 
+from shoal.printable import printable
 from shoal_labs.check.solution import Checked, Verdict
 from shoal_labs.words import Words
-from shoal.printable import printable
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
-from shoal_labs.check.grade.marks import Grade, TaskMark
-from shoal_labs.words import Words
 from shoal.report.document import Block, Bullets, Document, Heading, Paragraph, Table
 from shoal.report.folder import write_files
 from shoal.report.html import to_html
+from shoal_labs.check.grade.marks import Grade, TaskMark
+from shoal_labs.words import Words
 
 
 def write_pages(folder: Path, number: str, grades: Sequence[Grade], words: Words) -> list[Path]:

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from shoal_labs.check.grade.marks import Grade
 from shoal.printable import printable
 from shoal.report.plain_tables import records_to_csv
+from shoal_labs.check.grade.marks import Grade
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """A spreadsheet would compute a cell that begins with one of these."""

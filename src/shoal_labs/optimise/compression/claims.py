@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence, Set
 
-from shoal_labs.numbers import no_worse, whether
 from shoal.report.findings import Finding, Verdict
 from shoal.report.paired import Paired, by_rounds, by_seeds, first_higher, first_lower
 from shoal.words import Phrase
+from shoal_labs.numbers import no_worse, whether
 
 POINT = 0.01
 """The accuracy that a codec may cost."""

@@ -1,14 +1,14 @@
 """The sections of the report that are particular to the lab."""
 
 from shoal.codecs.sparse import TopK
-from shoal_labs.optimise.compression.figures import MOST_GAIN, label_of
-from shoal_labs.optimise.compression.measure import AGREEMENT_BYTES, CompressionMeasurements
-from shoal_labs.optimise.compression.plan import BATCH_SIZE, CODECS, FEEDBACK, LINKS, NONE, SPARSE_RATIO
-from shoal_labs.page.page import Page, source
 from shoal.report.document import Block, Bullets, Code, Formula, Heading, Paragraph, Table
 from shoal.report.findings import over_seeds
 from shoal.strategies.exchange.choice import Candidate, Choice
 from shoal.strategies.exchange.compressed import Compressed
+from shoal_labs.optimise.compression.figures import MOST_GAIN, label_of
+from shoal_labs.optimise.compression.measure import AGREEMENT_BYTES, CompressionMeasurements
+from shoal_labs.optimise.compression.plan import BATCH_SIZE, CODECS, FEEDBACK, LINKS, NONE, SPARSE_RATIO
+from shoal_labs.page.page import Page, source
 
 SHOWN = {
     "exchange": Compressed.__call__,

@@ -5,16 +5,16 @@ from typing import Any
 
 import numpy as np
 
-from shoal_labs.optimise.compression.measure import CompressionMeasurements
-from shoal_labs.optimise.compression.plan import CODECS, LINKS, NONE
-from shoal_labs.page.bars import Bar, BarPanel, Part, draw_bars
-from shoal_labs.page.pictures import Draw
-from shoal_labs.words import Words
 from shoal.report.canvas import Drawing, axes_of, heat_map, legend_below, legend_in, painted, rows_of
 from shoal.report.curves import Dash, Line, Panel, Style, draw
 from shoal.report.findings import over_seeds
 from shoal.report.svg import COLOURS, FRAME
 from shoal.strategies.exchange.choice import GroupCall, received_bytes
+from shoal_labs.optimise.compression.measure import CompressionMeasurements
+from shoal_labs.optimise.compression.plan import CODECS, LINKS, NONE
+from shoal_labs.page.bars import Bar, BarPanel, Part, draw_bars
+from shoal_labs.page.pictures import Draw
+from shoal_labs.words import Words
 
 LOOKS: dict[str, tuple[str, Dash, str]] = {
     "none": ("black", "solid", "o"),

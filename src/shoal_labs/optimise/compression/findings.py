@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 
 from shoal.config.conditions import Link
+from shoal.report.findings import Finding, Verdict
+from shoal.report.paired import Paired, by_rounds, first_lower
 from shoal_labs.optimise.compression import claims
 from shoal_labs.optimise.compression.measure import CompressionMeasurements, Timed
 from shoal_labs.optimise.compression.plan import CODECS, LINKS, NONE, SLOWEST, SPARSE_RATIO
-from shoal.report.findings import Finding, Verdict
-from shoal.report.paired import Paired, by_rounds, first_lower
 
 FASTEST = next(iter(LINKS))
 COMPRESSING = CODECS[1:]

@@ -13,17 +13,17 @@ from shoal.codecs.codec import Form, Linear
 from shoal.config.sections.compression import CompressedConfig
 from shoal.events.file import read_events
 from shoal.events.folder import RunFolder
+from shoal.report.findings import Measured, inside_run
+from shoal.report.finished_runs import read_run
+from shoal.strategies.exchange.choice import Candidate, GroupCall, received_bytes
+from shoal.strategies.guard import ROW
+from shoal.training.weights import read_model
 from shoal_labs.optimise.compression.plan import CODECS, FEEDBACK, LINKS, NONE, CompressionPlan
 from shoal_labs.optimise.pareto import pareto_front
 from shoal_labs.runs import Runs
 from shoal_labs.steps import Step, read_steps
 from shoal_labs.timing.contest import settled
 from shoal_labs.timing.turns import made_again
-from shoal.report.findings import Measured, inside_run
-from shoal.report.finished_runs import read_run
-from shoal.strategies.exchange.choice import Candidate, GroupCall, received_bytes
-from shoal.strategies.guard import ROW
-from shoal.training.weights import read_model
 
 AGREEMENT_BYTES = 8 * ROW
 """A row of float64 numbers, in which workers agree on loss and bad numbers."""

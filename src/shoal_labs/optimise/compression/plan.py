@@ -18,10 +18,10 @@ from shoal.config.sections.launch import LaunchConfig
 from shoal.config.sections.model import MlpConfig, ModelConfig
 from shoal.config.sections.optimizer import AdamConfig, CosineConfig, SgdConfig
 from shoal.config.sections.train import TrainConfig
+from shoal.strategies.ddp.settings import DdpConfig
 from shoal_labs.plans import at_least_two, seeds_from
 from shoal_labs.rotation import Rotation
 from shoal_labs.runs import NEVER, ONLY_AT_THE_END
-from shoal.strategies.ddp.settings import DdpConfig
 
 BATCH_SIZE = 64
 LINKS: dict[str, tuple[str, ...]] = {

@@ -1,8 +1,8 @@
 """Every number of the report, as tables for other programs."""
 
+from shoal.report.plain_tables import Records
 from shoal_labs.optimise.compression.measure import CompressionMeasurements
 from shoal_labs.optimise.compression.plan import CODECS
-from shoal.report.plain_tables import Records
 
 
 def tables(measured: CompressionMeasurements) -> dict[str, Records]:

@@ -1,11 +1,11 @@
 """The sections of the report on memory."""
 
-from shoal_labs.optimise.memory.figures import key_of
-from shoal_labs.optimise.memory.measure import MemoryMeasurements
-from shoal_labs.page.page import Page, source
 from shoal.memory.techniques import TECHNIQUES
 from shoal.report.document import Block, Bullets, Code, Formula, Heading, Paragraph
 from shoal.training.memory.checkpointing import RecomputedBlock
+from shoal_labs.optimise.memory.figures import key_of
+from shoal_labs.optimise.memory.measure import MemoryMeasurements
+from shoal_labs.page.page import Page, source
 
 
 def principle(page: Page) -> list[Block]:

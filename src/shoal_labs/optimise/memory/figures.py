@@ -3,12 +3,12 @@
 from functools import partial
 from typing import Any
 
-from shoal_labs.optimise.memory.measure import PLAIN, MemoryMeasurements, Tried
-from shoal_labs.page.pictures import Draw
-from shoal_labs.words import Words
 from shoal.memory.techniques import TECHNIQUES
 from shoal.report.canvas import Drawing, axes_of, legend_below, legend_in, painted
 from shoal.report.svg import COLOURS, FRAME
+from shoal_labs.optimise.memory.measure import PLAIN, MemoryMeasurements, Tried
+from shoal_labs.page.pictures import Draw
+from shoal_labs.words import Words
 
 LOOKS: dict[str, tuple[str, str]] = {
     PLAIN: ("black", "o"),

@@ -1,8 +1,8 @@
 """The findings of the part: which numbers go into which claim."""
 
+from shoal.report.findings import Finding
 from shoal_labs.optimise.memory import claims
 from shoal_labs.optimise.memory.measure import MemoryMeasurements
-from shoal.report.findings import Finding
 
 
 def find(measured: MemoryMeasurements) -> dict[str, list[Finding]]:

@@ -12,13 +12,13 @@ from typing import Any
 
 from shoal.config.write import to_plain
 from shoal.events.folder import write_whole
+from shoal.memory.techniques import MemoryVariant, single_variants
+from shoal.memory.trial import try_each
+from shoal.report.findings import Measured, inside_run
 from shoal_labs.optimise.memory.plan import MemoryPlan
 from shoal_labs.optimise.pareto import pareto_front
 from shoal_labs.runs import Runs
 from shoal_labs.timing.contest import settled
-from shoal.memory.techniques import MemoryVariant, single_variants
-from shoal.memory.trial import try_each
-from shoal.report.findings import Measured, inside_run
 
 NAME = "memory"
 FILE = "trials.json"

@@ -1,7 +1,7 @@
 """Every number of the part, as a table for other programs."""
 
-from shoal_labs.optimise.memory.measure import MemoryMeasurements
 from shoal.report.plain_tables import Records
+from shoal_labs.optimise.memory.measure import MemoryMeasurements
 
 
 def tables(measured: MemoryMeasurements) -> dict[str, Records]:

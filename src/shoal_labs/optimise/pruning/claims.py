@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Sequence
 
-from shoal_labs.numbers import no_worse, whether
 from shoal.report.findings import Finding, Measured, Verdict, inside_run, over_seeds
 from shoal.report.paired import FEWEST, Paired, by_rounds, by_seeds, first_higher, first_lower
+from shoal_labs.numbers import no_worse, whether
 
 POINT = 0.01
 """The accuracy that pruning may cost."""

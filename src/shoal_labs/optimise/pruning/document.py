@@ -1,11 +1,11 @@
 """The sections of the report on pruning."""
 
-from shoal_labs.optimise.pruning.measure import PruningMeasurements
-from shoal_labs.optimise.pruning.plan import BATCH_SIZE
-from shoal_labs.page.page import Page, source
 from shoal.prune.masks import keep_best
 from shoal.report.document import Block, Bullets, Code, Formula, Heading, Paragraph
 from shoal.report.findings import Measured, inside_run, over_seeds
+from shoal_labs.optimise.pruning.measure import PruningMeasurements
+from shoal_labs.optimise.pruning.plan import BATCH_SIZE
+from shoal_labs.page.page import Page, source
 
 
 def principle(page: Page) -> list[Block]:

@@ -4,13 +4,13 @@ from functools import partial
 
 import numpy as np
 
+from shoal.report.canvas import Drawing
+from shoal.report.curves import Dash, Line, Panel, Style, draw_apart
+from shoal.report.finished_runs import Array
 from shoal_labs.optimise.pruning.measure import Pruned, PruningMeasurements
 from shoal_labs.optimise.pruning.plan import KINDS
 from shoal_labs.page.pictures import Draw
 from shoal_labs.words import Words
-from shoal.report.canvas import Drawing
-from shoal.report.curves import Dash, Line, Panel, Style, draw_apart
-from shoal.report.finished_runs import Array
 
 LOOKS: dict[str, tuple[str, Dash, str]] = {
     "weights": ("blue", "solid", "o"),

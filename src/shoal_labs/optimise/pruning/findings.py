@@ -1,9 +1,9 @@
 """The findings of the part: which numbers go into which claim."""
 
+from shoal.report.findings import Finding
 from shoal_labs.optimise.pruning import claims
 from shoal_labs.optimise.pruning.measure import PruningMeasurements
 from shoal_labs.optimise.pruning.plan import USUAL
-from shoal.report.findings import Finding
 
 
 def find(measured: PruningMeasurements) -> dict[str, list[Finding]]:

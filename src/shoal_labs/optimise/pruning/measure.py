@@ -12,14 +12,14 @@ from shoal import data
 from shoal.config.schema import RunConfig
 from shoal.config.sections.prune import NoPruneConfig
 from shoal.events.folder import RunFolder
-from shoal_labs.optimise.pruning.plan import BATCH_SIZE, KINDS, USUAL, PruningPlan, name_of, settings_of
-from shoal_labs.runs import Runs
-from shoal_labs.timing.contest import contest, one_thread
 from shoal.prune.channels.widths import rebuild
 from shoal.report.findings import Measured, inside_run, over_seeds
 from shoal.training.build import build_model
 from shoal.training.prune.one_shot import PrunedOnce, prune_once, pruning_config
 from shoal.training.reopen import open_saved
+from shoal_labs.optimise.pruning.plan import BATCH_SIZE, KINDS, USUAL, PruningPlan, name_of, settings_of
+from shoal_labs.runs import Runs
+from shoal_labs.timing.contest import contest, one_thread
 
 WHOLE = "whole"
 BUDGET_S = 60.0

@@ -1,7 +1,7 @@
 """Every number of the part, as a table for other programs."""
 
-from shoal_labs.optimise.pruning.measure import PruningMeasurements
 from shoal.report.plain_tables import Records
+from shoal_labs.optimise.pruning.measure import PruningMeasurements
 
 
 def tables(measured: PruningMeasurements) -> dict[str, Records]:

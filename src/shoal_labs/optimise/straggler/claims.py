@@ -6,9 +6,9 @@ second, epoch by epoch.
 
 from collections.abc import Sequence
 
-from shoal_labs.numbers import whether
 from shoal.report.findings import Finding
 from shoal.report.paired import by_rounds, first_higher, first_lower
+from shoal_labs.numbers import whether
 
 MARGIN = 1.1
 """How many times as many samples per second count as faster."""

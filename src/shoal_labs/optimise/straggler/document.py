@@ -1,12 +1,12 @@
 """The sections of the report on slow workers."""
 
-from shoal_labs.optimise.straggler import plan as lab
-from shoal_labs.optimise.straggler.measure import StragglerMeasurements
-from shoal_labs.page.page import Page, source
 from shoal.report.document import Block, Bullets, Code, Formula, Heading, Paragraph, Table
 from shoal.report.findings import of_samples
 from shoal.strategies.server.ledger import Ledger
 from shoal.training.hooks.balance import balanced
+from shoal_labs.optimise.straggler import plan as lab
+from shoal_labs.optimise.straggler.measure import StragglerMeasurements
+from shoal_labs.page.page import Page, source
 
 
 def principle(page: Page) -> list[Block]:

@@ -4,13 +4,13 @@ from functools import partial
 
 import numpy as np
 
+from shoal.report.canvas import Drawing
+from shoal.report.curves import Dash, Line, Panel, Style, draw
 from shoal_labs.optimise.straggler.measure import StragglerMeasurements, Watched
 from shoal_labs.optimise.straggler.plan import BASE, CONDITIONS, TARGET, WAYS
 from shoal_labs.page.bars import GAP, Bar, BarPanel, Part, draw_bars
 from shoal_labs.page.pictures import Draw
 from shoal_labs.words import Words
-from shoal.report.canvas import Drawing
-from shoal.report.curves import Dash, Line, Panel, Style, draw
 
 LOOKS: dict[str, tuple[str, Dash, str]] = {
     "bsp": ("black", "solid", "o"),

@@ -1,9 +1,9 @@
 """The findings of the part: which numbers go into which claim."""
 
+from shoal.report.findings import Finding
 from shoal_labs.optimise.straggler import claims
 from shoal_labs.optimise.straggler.measure import StragglerMeasurements, Watched
 from shoal_labs.optimise.straggler.plan import STALENESS, TARGET
-from shoal.report.findings import Finding
 
 
 def find(measured: StragglerMeasurements) -> dict[str, list[Finding]]:

@@ -16,11 +16,11 @@ from shoal import data
 from shoal.events.file import Record, read_events
 from shoal.events.folder import RunFolder
 from shoal.events.steps import StepRecord, settled, steps_of
+from shoal.report.findings import Measured, inside_run
+from shoal.strategies.server.settings import ServerConfig
 from shoal_labs.optimise.straggler.plan import BATCH_SIZE, STALENESS, StragglerPlan, sync_of
 from shoal_labs.optimise.straggler.updates import Update, bound_broken, updates_in
 from shoal_labs.runs import Runs
-from shoal.report.findings import Measured, inside_run
-from shoal.strategies.server.settings import ServerConfig
 
 Shares = Callable[[int], Sequence[float]]
 """The samples of each worker in a step."""

@@ -21,9 +21,9 @@ from shoal.config.sections.model import LenetConfig, ModelConfig
 from shoal.config.sections.optimizer import SgdConfig
 from shoal.config.sections.sync import SyncConfig
 from shoal.config.sections.train import TrainConfig
-from shoal_labs.runs import ONLY_AT_THE_END
 from shoal.strategies.ddp.settings import DdpConfig
 from shoal.strategies.server.settings import ServerConfig
+from shoal_labs.runs import ONLY_AT_THE_END
 
 BATCH_SIZE = 63
 """Equal shares for three workers."""

@@ -1,8 +1,8 @@
 """Every number of the part, as tables for other programs."""
 
+from shoal.report.plain_tables import Records
 from shoal_labs.optimise.straggler.measure import StragglerMeasurements
 from shoal_labs.optimise.straggler.plan import TARGET
-from shoal.report.plain_tables import Records
 
 
 def tables(measured: StragglerMeasurements) -> dict[str, Records]:

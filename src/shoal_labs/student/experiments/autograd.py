@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
+from shoal.report.findings import Finding
+from shoal.report.paired import by_rounds
 from shoal_labs.numbers import scientific
 from shoal_labs.runs import Runs
 from shoal_labs.student import claims
@@ -11,8 +13,6 @@ from shoal_labs.student.part import StudentMeasured, StudentPart, StudentPlan, S
 from shoal_labs.student.spec import StudentExperiment, student_lab
 from shoal_labs.student.submission import why_wrong
 from shoal_labs.timing.contest import until_settled
-from shoal.report.findings import Finding
-from shoal.report.paired import by_rounds
 
 TASKS = ("mul", "add", "sum", "expand", "grad")
 EQUAL_WITHIN = 1e-5

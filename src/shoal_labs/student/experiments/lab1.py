@@ -5,6 +5,9 @@ from dataclasses import replace
 
 from shoal.config.write import to_plain
 from shoal.errors import ConfigError, DivergedError
+from shoal.report.document import Block
+from shoal.report.findings import Finding
+from shoal.report.plain_tables import Records
 from shoal_labs.lab1.lab import LAB as LAB1
 from shoal_labs.lab1.lab import Lab1Settings
 from shoal_labs.lab1.measure import Lab1Measurements
@@ -20,9 +23,6 @@ from shoal_labs.student.part import StudentMeasured, StudentPart, StudentPlan
 from shoal_labs.student.spec import StudentExperiment, student_lab
 from shoal_labs.student.submission import Submission, why_wrong
 from shoal_labs.student.tables import task_records
-from shoal.report.document import Block
-from shoal.report.findings import Finding
-from shoal.report.plain_tables import Records
 
 PARTS: dict[str, tuple[str, ...]] = {
     "gd": ("gd_step", "zero_grad"),

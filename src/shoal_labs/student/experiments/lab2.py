@@ -7,6 +7,8 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+from shoal.report.findings import Finding, inside_run
+from shoal.report.paired import by_rounds, by_seeds
 from shoal_labs.check.nodes import Node
 from shoal_labs.lab2.check.averages import AVERAGES
 from shoal_labs.numbers import scientific
@@ -19,8 +21,6 @@ from shoal_labs.student.part import StudentMeasured, StudentPart, StudentPlan, S
 from shoal_labs.student.spec import StudentExperiment, student_lab
 from shoal_labs.student.submission import why_wrong
 from shoal_labs.timing.contest import until_settled
-from shoal.report.findings import Finding, inside_run
-from shoal.report.paired import by_rounds, by_seeds
 
 EQUAL_WITHIN = 1e-4
 """Of the largest weight: after a few steps in float32 a right average differs by less."""

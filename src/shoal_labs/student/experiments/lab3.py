@@ -9,6 +9,8 @@ from shoal.config.write import to_plain
 from shoal.data.division.coverage import expected_coverage_of_sampling
 from shoal.data.division.samplers import RandomSampler
 from shoal.data.load import load
+from shoal.report.findings import Finding
+from shoal.report.paired import by_seeds
 from shoal_labs.lab3.lab import LAB as LAB3
 from shoal_labs.lab3.lab import Lab3Settings
 from shoal_labs.lab3.own_loop import WAYS, OwnResult, Way, train_way
@@ -20,8 +22,6 @@ from shoal_labs.student.nodes.lab3 import SAMPLERS, divided, train_student
 from shoal_labs.student.part import StudentMeasured, StudentPart, StudentPlan, StudentRun
 from shoal_labs.student.spec import StudentExperiment, student_lab
 from shoal_labs.student.submission import Submission, why_wrong
-from shoal.report.findings import Finding
-from shoal.report.paired import by_seeds
 
 PARTS: dict[str, tuple[str, ...]] = {
     "partition": ("set_epoch", "length", "random_partition"),

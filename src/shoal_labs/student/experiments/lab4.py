@@ -6,6 +6,7 @@ are not used.
 
 from collections.abc import Mapping, Sequence
 
+from shoal.report.findings import Finding
 from shoal_labs.check.fault import Fault, fault
 from shoal_labs.check.nodes import Node
 from shoal_labs.lab4.check.parts import MICROBATCHES, microbatch_flag, workers_of
@@ -18,7 +19,6 @@ from shoal_labs.student.nodes.lab4 import watched
 from shoal_labs.student.part import StudentMeasured, StudentPart, StudentPlan, StudentRun
 from shoal_labs.student.spec import StudentExperiment, student_lab
 from shoal_labs.student.submission import because, in_words, joined
-from shoal.report.findings import Finding
 
 PARTS: dict[str, tuple[str, ...]] = {
     "whole": ("stages", "forward", "init_parameters", "parameter_rrefs", "train_step"),

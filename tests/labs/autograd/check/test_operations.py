@@ -6,11 +6,11 @@ from types import ModuleType
 
 import pytest
 
+from shoal.report.folder import write_files
 from shoal_labs.autograd.check import CHECKS, chain_rule, operations
 from shoal_labs.handout.regions import Region, parts, tasks
 from shoal_labs.handout.start import _sources, skeleton
 from shoal_labs.words import load_words
-from shoal.report.folder import write_files
 
 ((_, SOURCE),) = _sources("autograd").items()
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from shoal.report.html import to_html
 from shoal_labs.check.fault import fault
 from shoal_labs.check.grade.marks import grade, names_of
 from shoal_labs.check.grade.page import student_page
@@ -14,7 +15,6 @@ from shoal_labs.check.grade.table import to_csv
 from shoal_labs.check.grade.weights import load_weights
 from shoal_labs.check.solution import Checked, checks_of, verdicts_of
 from shoal_labs.words import load_words
-from shoal.report.html import to_html
 
 FOLDER = Path("/in/=cmd")
 TWO_FAULTS = (fault("upwards"), fault("raises", error="NameError: \x1b[2J <b>"))

@@ -1,10 +1,10 @@
 import pytest
 from outcomes import assert_complete, assert_says, cases_of, rounds
 
+from shoal.report.paired import by_rounds
 from shoal_labs.optimise.compression import claims
 from shoal_labs.page.analysis import judgement
 from shoal_labs.words import load_words
-from shoal.report.paired import by_rounds
 
 LOW, NEAR, HIGH = rounds(1.0), rounds(1.0, noise=-2), rounds(5.0)
 DENSE, KEPT = (0.940, 0.942, 0.941, 0.943, 0.940), (0.938, 0.941, 0.939, 0.941, 0.939)

@@ -4,16 +4,16 @@ from pathlib import Path
 import pytest
 from outcomes import STEADY, rounds
 
+from shoal.compare.watch import QuietWatch
 from shoal.config.sections.model import TransformerConfig
+from shoal.memory.techniques import TECHNIQUES
+from shoal.memory.trial import Trial
 from shoal_labs.optimise.memory import measure as module
 from shoal_labs.optimise.memory.figures import figures
 from shoal_labs.optimise.memory.measure import MIB, MemoryMeasurements, Tried, measure
 from shoal_labs.optimise.memory.plan import MemoryPlan, MemorySize
 from shoal_labs.runs import Runs
-from shoal.compare.watch import QuietWatch
 from shoal_labs.words import load_words
-from shoal.memory.techniques import TECHNIQUES
-from shoal.memory.trial import Trial
 
 PLAN = MemoryPlan(MemorySize(rounds=2, batch=8, model=TransformerConfig(layers=2, width=16, heads=2)))
 
