@@ -46,9 +46,10 @@ class Words:
 
     def __call__(self, key: str, /, **values: Any) -> str:
         """The sentence of a key."""
-        return self.sentences[key].format(**{name: self._shown(value) for name, value in values.items()})
+        return self.sentences[key].format(**{name: self.shown(value) for name, value in values.items()})
 
-    def _shown(self, value: Any) -> Any:
+    def shown(self, value: Any) -> Any:
+        """A value in the language: a phrase as its sentence, a list with the language's commas."""
         if isinstance(value, Phrase):
             return self(value.key, **value.values)
         if isinstance(value, list | tuple):
@@ -57,7 +58,7 @@ class Words:
 
     def listed(self, values: Iterable[Any]) -> str:
         """Several things, with the comma of the language between them."""
-        return LIST_COMMAS[self.lang].join(str(self._shown(each)) for each in values)
+        return LIST_COMMAS[self.lang].join(str(self.shown(each)) for each in values)
 
     def counted(self, noun: str, count: int) -> str:
         """A number of things, from `count.<noun>`, or from `count.one_<noun>` for a single one.

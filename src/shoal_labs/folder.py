@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from shoal.report.document import Document
-from shoal.report.findings import Number
+from shoal.report.findings import Finding, Measured, Number
 from shoal.report.folder import write_files
 from shoal.report.html import to_html
 from shoal.report.index import linked
@@ -22,15 +22,7 @@ def write_report(
     findings: Findings,
 ) -> None:
     """Write figures, tables (the findings are one), and the report as Markdown and as a page, which appears last."""
-    judged = [
-        {
-            "claim": finding.claim,
-            "verdict": finding.verdict,
-            "numbers": "; ".join(f"{key} = {_shown(value)}" for key, value in finding.numbers.items()),
-        }
-        for section in findings.values()
-        for finding in section
-    ]
+    judged = [row for section in findings.values() for finding in section for row in _numbers(finding)]
     document = linked(document, folder)
     write_files(
         folder,
@@ -46,5 +38,16 @@ def write_report(
     )
 
 
-def _shown(value: Number) -> object:
-    return ", ".join(map(str, value)) if isinstance(value, tuple) else value
+def _numbers(finding: Finding) -> list[dict[str, object]]:
+    """A row for each number of a finding."""
+    numbers: Mapping[str, Number] = finding.numbers or {"": ""}
+    return [
+        {
+            "claim": finding.claim,
+            "verdict": finding.verdict,
+            "number": name,
+            "value": value.value if isinstance(value, Measured) else value,
+            "spread": value.spread if isinstance(value, Measured) else "",
+        }
+        for name, value in numbers.items()
+    ]

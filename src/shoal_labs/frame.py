@@ -9,23 +9,28 @@ A lab is a `LabSpec`: what is particular to it, and nothing else. The frame does
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, get_args
 
 from shoal.compare.machine import machine
 from shoal.compare.watch import Watch
 from shoal.config.schema import RunConfig
-from shoal.report.document import Block, Document, Heading, Paragraph, Table
+from shoal.report.document import Block, Document, Heading, Judgement, Paragraph, Table
+from shoal.report.findings import Verdict
 from shoal.report.folder import claimed, report_folder
 from shoal.report.plain_tables import Records
 from shoal_labs.catalogue import lab_of
 from shoal_labs.choices import with_choices
+from shoal_labs.claims import Claim, judged
 from shoal_labs.folder import write_report
 from shoal_labs.page.analysis import Findings, analysis, judgement
-from shoal_labs.page.page import Page, machine_table, opening
+from shoal_labs.page.page import Page as OldPage
+from shoal_labs.page.page import machine_table, old_opening, opening
 from shoal_labs.page.pictures import Draw, draw_all
+from shoal_labs.page.table import records
+from shoal_labs.page.template import Content, Page, read_template
 from shoal_labs.runs import Runs
 from shoal_labs.settings import LabSettings, command_of
 from shoal_labs.timing.busy import trusted
@@ -50,6 +55,14 @@ def _nothing(_: object) -> dict[str, Any]:
     return {}
 
 
+def _no_blocks(*_: object) -> list[Block]:
+    return []
+
+
+def _no_table(*_: object) -> Table:
+    return Table("", [], [])
+
+
 @dataclass(frozen=True, kw_only=True)
 class LabSpec(Generic[AnySettings, Plan, Measured]):
     """What is particular to a lab."""
@@ -67,22 +80,32 @@ class LabSpec(Generic[AnySettings, Plan, Measured]):
     """The runs to train, by name."""
     measure: Callable[[Plan, Runs], Measured]
     """Reads the runs; a lab whose runs depend on each other trains them here."""
-    findings: Callable[[Measured], Findings]
+    claims: Sequence[Claim[Measured]] = ()
     figures: Callable[[Measured], Mapping[str, Draw]]
-    tables: Callable[[Measured], Mapping[str, Records]]
-    """Every number of the report for other programs."""
-    principle: Callable[[Page], Sequence[Block]]
-    code: Callable[[Measured, Page], Sequence[Block]]
-    set_up: Callable[[Measured, Page], Sequence[Block]]
+    content: Callable[[Measured], Content] | None = None
+    """What fills the places of the page's template."""
+    last_table: str = ""
+    """The name of the table that the command line shows at the end."""
     machine: Callable[[Measured], Mapping[str, str]] = _nothing
     """Facts about the machine that only this lab knows, or knows better."""
-    results: Callable[[Measured, Page], Sequence[Block]]
-    closing: Callable[[Measured, Page], Table]
-    """The table that the command line shows at the end."""
+    tables: Callable[[Measured], Mapping[str, Records]] = _nothing
+    """Further tables for programs, such as curves: the page's own are written as well."""
+    # Of labs whose page is no template yet:
+    findings: Callable[[Measured], Findings] = _nothing
+    principle: Callable[[OldPage], Sequence[Block]] = _no_blocks
+    code: Callable[[Measured, OldPage], Sequence[Block]] = _no_blocks
+    set_up: Callable[[Measured, OldPage], Sequence[Block]] = _no_blocks
+    results: Callable[[Measured, OldPage], Sequence[Block]] = _no_blocks
+    closing: Callable[[Measured, OldPage], Table] = _no_table
     more_words: str = ""
     """A package whose words replace the lab's own."""
     whole: bool = False
     """Whether nothing stays of a report that could not be finished."""
+
+    @property
+    def template(self) -> str:
+        """The package with the template of its page."""
+        return self.more_words or self.package
 
     @property
     def package(self) -> str:
@@ -154,24 +177,57 @@ def run_plan(
         findings = trusted(lab.findings(measured), busy)
         # Phase 4: write
         runs.say("progress.write")
-        page = Page(words, draw_all(words, lab.figures(measured)))
+        if busy:
+            runs.say("intro.busy", part=100 * busy)
+        if lab.content:
+            return _write_page(lab, plan, measured, command, runs, busy)
+        page = OldPage(words, draw_all(words, lab.figures(measured)))
         title = words("title", **lab.subject(plan))
         blocks = [
-            *opening(plan.quick, command, runs, busy),
+            *old_opening(plan.quick, command, runs, busy),
             *_sections(lab, measured, page),
             *analysis(findings, words),
         ]
         document = Document(title, words.lang, blocks)
-        if busy:
-            runs.say("intro.busy", part=100 * busy)
         write_report(folder, document, page.pictures, lab.tables(measured), findings)
-    judged = [judgement(finding, words) for section in findings.values() for finding in section]
+    blocks = [judgement(finding, words) for section in findings.values() for finding in section]
     return LabResult(
-        folder, lab.closing(measured, page), [(block.verdict_words, block.claim) for block in judged]
+        folder, lab.closing(measured, page), [(block.verdict_words, block.claim) for block in blocks]
     )
 
 
-def _sections(lab: LabSpec[Any, Any, Measured], measured: Measured, page: Page) -> list[Block]:
+def _write_page(
+    lab: LabSpec[Any, Plan, Measured], plan: Plan, measured: Measured, command: str, runs: Runs, busy: float
+) -> LabResult:
+    """Fill the lab's template, and write the page with its figures and tables."""
+    words, folder = runs.words, runs.folder.parent
+    findings = trusted({"": list(judged(lab.claims, measured).values())}, busy)[""]
+    assert lab.content
+    content = lab.content(measured)
+    counts = {verdict: [each.verdict for each in findings].count(verdict) for verdict in get_args(Verdict)}
+    page = Page(
+        replace(
+            content,
+            values={**lab.subject(plan), **content.values},
+            each={"quick": [{}] * plan.quick, **content.each},
+        ),
+        {finding.claim: finding for finding in findings},
+        draw_all(words, lab.figures(measured)),
+        words,
+        {
+            "opening": opening(command, runs, busy),
+            "machine": [machine_table({**machine(), **lab.machine(measured)}, words)],
+            "counts": [Paragraph(words("analysis.counts", **counts))],
+        },
+    )
+    document, tables = page.document(read_template(lab.template, words.lang))
+    own = {name: records(table) for name, table in content.tables.items()}
+    write_report(folder, document, page.pictures, {**own, **lab.tables(measured)}, {"": findings})
+    blocks = [block for block in document.blocks if isinstance(block, Judgement)]
+    return LabResult(folder, tables[lab.last_table], [(block.verdict_words, block.claim) for block in blocks])
+
+
+def _sections(lab: LabSpec[Any, Any, Measured], measured: Measured, page: OldPage) -> list[Block]:
     """The sections between opening and analysis, in the order that the course asks for."""
     words = page.words
     return [

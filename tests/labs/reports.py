@@ -69,13 +69,14 @@ def assert_whole(folder, words):
         assert (folder / path).exists()
 
 
-def assert_judged(outcome, words, except_for=frozenset()):
-    """Every finding that the lab's words describe, on the terminal and in the table, each with a verdict.
+def assert_judged(outcome, words, except_for=frozenset(), claims=()):
+    """Every claim of the lab, on the terminal and in the table, each with a verdict.
 
     Findings in `except_for` depend on the machine or the plan.
     """
     table = rows(outcome.folder, "findings")
-    assert len(outcome.findings) == len(table)
-    assert {row["claim"] for row in table} ^ explained(words).keys() <= except_for
+    found = {row["claim"] for row in table}
+    assert len(outcome.findings) == len(found)
+    assert found ^ ({claim.name for claim in claims} or explained(words).keys()) <= except_for
     assert {row["verdict"] for row in table} <= set(VERDICTS)
     assert {verdict for verdict, _ in outcome.findings} <= {words(f"verdict.{v}") for v in VERDICTS}

@@ -62,7 +62,7 @@ def test_the_page_names_the_runs_taken_over_their_folder_and_the_real_command(ea
     runs = runs_in(tmp_path, earlier)
     runs.train_all({"one": CONFIG, "three": CONFIG})
     command = command_of("2", LabSettings(runs=str(earlier)))
-    blocks = opening(quick=False, command=command, runs=runs)
+    blocks = opening(command=command, runs=runs)
     code = [block.text for block in blocks if isinstance(block, Code)]
     assert code == [f"shoal lab 2 --lang en --seed 0 --runs {earlier}", "one"]
     said = [block.text for block in blocks if isinstance(block, Paragraph)][-1]
@@ -70,14 +70,14 @@ def test_the_page_names_the_runs_taken_over_their_folder_and_the_real_command(ea
 
 
 def test_a_page_without_earlier_runs_says_nothing_about_them(tmp_path):
-    blocks = opening(quick=True, command="shoal lab 2", runs=runs_in(tmp_path))
+    blocks = opening(command="shoal lab 2", runs=runs_in(tmp_path))
     assert [block.text for block in blocks if isinstance(block, Code)] == ["shoal lab 2"]
 
 
 def test_a_page_for_which_no_earlier_run_fitted_says_so(tmp_path):
     runs = runs_in(tmp_path, earlier=tmp_path)
     runs.train_all({"one": CONFIG})
-    last = opening(quick=False, command="", runs=runs)[-1]
+    last = opening(command="", runs=runs)[-1]
     assert isinstance(last, Paragraph)
     assert last.text.startswith(f"No run in `{tmp_path}` was finished with the settings of this page.")
 

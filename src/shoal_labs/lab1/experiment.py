@@ -1,13 +1,14 @@
 """All runs of the lab: for each optimizer a search of the learning rate, then the final runs with every seed."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from shoal.errors import DivergedError
 from shoal.events.folder import RunFolder
 from shoal.training.observer import Silent
+from shoal.words import Phrase
 from shoal_labs.lab1.plan import NAMES, Lab1Plan, Name
 from shoal_labs.lab1.sweep import Sweep, sweep
 from shoal_labs.runs import Runs
@@ -38,13 +39,13 @@ def train(plan: Lab1Plan, runs: Runs) -> Experiment:
     return Experiment(sweeps, final)
 
 
-def sweep_notes(result: Sweep, words: Callable[..., str]) -> list[str]:
+def sweep_notes(result: Sweep) -> list[Phrase]:
     """Remarks on a search whose best candidate was at the edge of the grid."""
-    name, notes = words(f"name.{result.optimizer}"), list[str]()
+    name, notes = Phrase(f"name.{result.optimizer}"), list[Phrase]()
     if result.extended:
-        notes.append(words("sweep.extended", optimizer=name, added=result.extended))
+        notes.append(Phrase("sweep.extended", {"optimizer": name, "added": result.extended}))
     if result.at_edge:
-        notes.append(words("sweep.at_edge", optimizer=name, rate=result.best.rate))
+        notes.append(Phrase("sweep.at_edge", {"optimizer": name, "rate": result.best.rate}))
     return notes
 
 
@@ -77,8 +78,8 @@ def _sweep(plan: Lab1Plan, name: Name, runs: Runs) -> Sweep:
         return loss
 
     result = sweep(name, plan.rates(name), validation_loss)
-    for note in sweep_notes(result, runs.words):
-        runs.watch.say(f"  {note}")
+    for note in sweep_notes(result):
+        runs.watch.say(f"  {runs.words.shown(note)}")
     runs.say("progress.chosen", rate=result.best.rate)
     return result
 

@@ -8,9 +8,9 @@ from shoal.config.read import from_tree
 from shoal.config.sections.data import BuiltInDataConfig
 from shoal.errors import ConfigError, unknown
 from shoal_labs.frame import LabSpec
-from shoal_labs.lab1 import document
+from shoal_labs.lab1.claims import CLAIMS
+from shoal_labs.lab1.content import content
 from shoal_labs.lab1.figures import figures
-from shoal_labs.lab1.findings import find
 from shoal_labs.lab1.measure import measure
 from shoal_labs.lab1.plan import DATA, FULL_VALIDATION, QUICK_SAMPLES, QUICK_VALIDATION, plan_for
 from shoal_labs.lab1.tables import tables
@@ -54,13 +54,10 @@ LAB = LabSpec(
     subject=lambda plan: {"data": plan.data.name},
     check=lambda plan: data.load(plan.data),
     measure=measure,
-    findings=find,
+    claims=CLAIMS,
     figures=figures,
-    tables=tables,
-    principle=document.principle,
-    code=lambda _, page: document.code(page),
-    set_up=document.set_up,
+    content=content,
+    last_table="results",
     machine=lambda measured: {"device": str(measured.series["sgd"].runs[0].result["device"])},
-    results=document.results,
-    closing=document.result_table,
+    tables=tables,
 )

@@ -1,14 +1,13 @@
-"""Every number of the report, as tables for other programs."""
+"""Tables for other programs that the page does not show: every run's end, and its curve."""
 
 from shoal.report.plain_tables import Records
 from shoal_labs.lab1.measure import Lab1Measurements
-from shoal_labs.lab1.plan import NAMES
 
 
 def tables(measured: Lab1Measurements) -> dict[str, Records]:
     """The tables by name."""
     return {
-        "results": [
+        "runs": [
             {
                 "optimizer": name,
                 "seed": run.config.seed,
@@ -22,16 +21,6 @@ def tables(measured: Lab1Measurements) -> dict[str, Records]:
             }
             for name, series in measured.series.items()
             for run in series.runs
-        ],
-        "sweep": [
-            {
-                "optimizer": name,
-                "learning rate": trial.rate,
-                "validation loss (nat)": "diverged" if trial.diverged else trial.validation_loss,
-                "chosen": trial == measured.sweeps[name].best,
-            }
-            for name in NAMES
-            for trial in measured.sweeps[name].trials
         ],
         "curves": [
             {

@@ -68,20 +68,29 @@ class Page:
         ]
 
 
-def opening(quick: bool, command: str, runs: Runs, busy: float = 0.0) -> list[Block]:
-    """What the report is about, whose code it is, the command that made it, and where its runs come from.
+def opening(command: str, runs: Runs, busy: float = 0.0) -> list[Block]:
+    """Where the numbers come from, whose code it is, the command that made the page, and runs of earlier reports.
 
     `busy`: the part of the machine that other programs used; 0 if it was not busy.
     """
     words = runs.words
     return [
-        Paragraph(f"{words('intro.question')}{words('intro.measured')}"),
-        *([Paragraph(words("intro.quick"))] if quick else []),
-        *([Paragraph(words("intro.busy", part=100 * busy))] if busy else []),
+        Paragraph(words("intro.measured").strip()),
         Paragraph(words("intro.whose")),
+        *([Paragraph(words("intro.busy", part=100 * busy))] if busy else []),
         Paragraph(words("intro.command")),
         Code(command, language="sh"),
         *taken_over(runs),
+    ]
+
+
+def old_opening(quick: bool, command: str, runs: Runs, busy: float = 0.0) -> list[Block]:
+    """The opening of a lab whose page is no template yet."""
+    words = runs.words
+    return [
+        Paragraph(words("intro.question")),
+        *([Paragraph(words("intro.quick"))] if quick else []),
+        *opening(command, runs, busy),
     ]
 
 

@@ -57,14 +57,14 @@ def test_every_candidate_is_printed_and_in_the_report(finished):
 
 def test_the_optimizers_get_the_budgets_of_the_plan(finished):
     outcome, _, _ = finished
-    for row in rows(outcome.folder, "results"):
+    for row in rows(outcome.folder, "runs"):
         assert int(row["steps"]) == 2
         assert int(row["samples"]) == (256 if row["optimizer"] == "gd" else 128)
 
 
 def test_every_finding_is_judged(finished):
     outcome, words, _ = finished
-    assert_judged(outcome, words)
+    assert_judged(outcome, words, claims=LAB.claims)
 
 
 def test_a_folder_in_use_is_left_alone(tmp_path):
@@ -100,9 +100,9 @@ def test_in_chinese_from_the_runs_of_an_earlier_report(finished, tmp_path, monke
     monkeypatch.setattr("shoal_labs.frame.draw_all", undrawn)
     words = load_words(LAB.package, "zh")
     again = run_plan(LAB, TINY, tmp_path / "zh", "", words, QuietWatch(), earlier=outcome.folder / "runs")
-    assert rows(again.folder, "results") == rows(outcome.folder, "results")
+    assert rows(again.folder, "runs") == rows(outcome.folder, "runs")
     assert_whole(again.folder, words)
-    assert_judged(again, words)
+    assert_judged(again, words, claims=LAB.claims)
     other = replace(TINY, first_seed=7)
     with pytest.raises(AssertionError, match="was trained again"):
         run_plan(LAB, other, tmp_path / "other", "", words, QuietWatch(), earlier=outcome.folder / "runs")

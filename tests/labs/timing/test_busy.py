@@ -5,8 +5,9 @@ import pytest
 
 from shoal.compare.watch import QuietWatch
 from shoal.report.findings import Finding, Pairs
-from shoal_labs.page.analysis import judgement
 from shoal_labs.page.page import opening
+from shoal_labs.page.pictures import Pictures
+from shoal_labs.page.template import Content, Page
 from shoal_labs.runs import OTHER_WORK, Runs
 from shoal_labs.timing import busy
 from shoal_labs.timing.busy import OtherWork, trusted
@@ -124,8 +125,13 @@ def test_no_cause_is_given_for_times_that_decide_nothing(lang):
     numbers = {"adam": 1.0, "sgd": 1.0, "gd": 1.0, "gd_samples": 8}
     noisy = Finding("step_time", numbers, "undecided", Pairs(8, 15, "rounds"))
     (loaded,) = trusted({"time": [Finding("step_time", numbers, "fails", timed=True)]}, 0.83)["time"]
-    assert judgement(noisy, words).reason == words("analysis.undecided")
-    assert judgement(loaded, words).reason == words("analysis.busy", part=83.0)
+    for finding, reason in (
+        (noisy, words("analysis.undecided")),
+        (loaded, words("analysis.busy", part=83.0)),
+    ):
+        page = Page(Content(), {"step_time": finding}, Pictures({}), words, {})
+        document, _ = page.document("{finding:step_time}\n: A\n: numbers: {adam}\n: holds: B\n: fails: C\n")
+        assert document.blocks[0].reason == reason
 
 
 def test_a_report_that_takes_runs_over_takes_over_how_busy_the_machine_was(tmp_path, monkeypatch):
@@ -144,6 +150,6 @@ def test_a_report_that_takes_runs_over_takes_over_how_busy_the_machine_was(tmp_p
 def test_the_report_of_a_busy_machine_says_so(tmp_path, lang):
     words = load_words("shoal_labs.lab1", lang)
     runs = Runs(tmp_path, words, QuietWatch())
-    quiet, loaded = (opening(True, "shoal lab 1", runs, part) for part in (0.0, 0.42))
+    quiet, loaded = (opening("shoal lab 1", runs, part) for part in (0.0, 0.42))
     assert len(loaded) == len(quiet) + 1
     assert any("42 %" in getattr(block, "text", "") for block in loaded)

@@ -1,0 +1,78 @@
+"""A table as data: the page shows its cells by formats, programs get the same cells as CSV with a number per cell."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from shoal.report.findings import Measured
+from shoal.report.plain_tables import Records
+from shoal.words import Phrase
+from shoal_labs.numbers import scientific
+from shoal_labs.words import Words
+
+Cell = Measured | float | int | str | bool | Phrase | Sequence[str | Phrase] | None
+"""None is shown as a dash."""
+
+
+@dataclass(frozen=True)
+class PageTable:
+    """Rows of values under the columns' names for programs; the page's template has the names for readers."""
+
+    columns: Mapping[str, str]
+    """How the page writes each column, such as ".2f" or "sci"; empty for text, which stands to the left."""
+    rows: Sequence[Sequence[Cell]]
+    values: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Of the caption; in the CSV they are columns before the others, where a name has several tables."""
+    chosen: frozenset[int] = frozenset()
+    """The rows in bold; the CSV has a column that says so."""
+
+    @property
+    def right(self) -> frozenset[int]:
+        """The columns of numbers."""
+        return frozenset(place for place, spec in enumerate(self.columns.values()) if spec)
+
+    def shown(self, number: int, words: Words) -> list[str]:
+        """A row as the page shows it."""
+        cells = zip(self.rows[number], self.columns.values(), strict=True)
+        texts = [cell(value, spec, words) for value, spec in cells]
+        return [f"**{text}**" for text in texts] if number in self.chosen else texts
+
+
+def cell(value: Any, spec: str, words: Words) -> str:
+    """A value in the page's language."""
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return words("answer.yes" if value else "answer.no")
+    if isinstance(value, Phrase | list | tuple):
+        return words.shown(value)
+    if isinstance(value, str):
+        return value
+    return scientific(value) if spec == "sci" else format(value, spec)
+
+
+def records(tables: PageTable | Sequence[PageTable]) -> Records:
+    """The tables of a name for programs: one number in each cell, what a number scatters in a column beside it."""
+    if isinstance(tables, PageTable):
+        return list(_records(tables, {}))
+    return [record for table in tables for record in _records(table, table.values)]
+
+
+def _records(table: PageTable, first: Mapping[str, Any]) -> Iterator[dict[str, object]]:
+    scattered = {
+        name
+        for row in table.rows
+        for name, value in zip(table.columns, row, strict=True)
+        if isinstance(value, Measured)
+    }
+    for number, row in enumerate(table.rows):
+        record: dict[str, object] = {name: str(value) for name, value in first.items()}
+        for name, value in zip(table.columns, row, strict=True):
+            if isinstance(value, Measured):
+                record |= {name: value.value, f"{name} ±": value.spread}
+            elif isinstance(value, list | tuple):
+                record[name] = ", ".join(map(str, value))
+            else:
+                record[name] = "" if value is None else str(value) if isinstance(value, Phrase) else value
+                record |= {f"{name} ±": ""} if name in scattered else {}
+        yield record | ({"chosen": number in table.chosen} if table.chosen else {})
