@@ -8,10 +8,12 @@ import pytest
 from reports import Listening
 
 from shoal.compare.earlier import to_continue_from
+from shoal.config.read import from_tree, read, read_recipe
 from shoal.config.schema import RunConfig
 from shoal.config.sections.data import SyntheticConfig
 from shoal.config.sections.model import LinearConfig
 from shoal.config.sections.train import TrainConfig
+from shoal.config.write import to_toml
 from shoal.errors import ConfigError, WorkerError
 from shoal.report.document import Code, Paragraph
 from shoal.training.observer import Silent
@@ -119,3 +121,12 @@ def test_a_signal_after_the_last_step_of_a_run_ends_the_lab_and_the_run_is_kept(
     assert (later.taken_over, later.trained) == (["one"], ["two"])
     assert to_continue_from(runs.folder, later.folder) == later.folder
     assert to_continue_from(tmp_path / "nowhere", None) is None
+
+
+def test_a_run_that_names_the_labs_by_their_old_place_is_taken_over(tmp_path):
+    config = read(
+        None, ["--strategy", "naive", "--workers", "2", "--exchange", "shoal_labs.lab2.averaging:all_gather"]
+    )
+    recipe = tmp_path / "config.toml"
+    recipe.write_text(to_toml(config).replace("shoal_labs.", "shoal.labs."))
+    assert from_tree(read_recipe(str(recipe), trust_code=True)) == config

@@ -26,6 +26,12 @@ class Custom(Checked):
     name: ImportPath
     options: tuple[tuple[str, bool | int | float | str], ...] = ()
 
+    def __post_init__(self) -> None:
+        """Runs of the time when the labs were a part of shoal name their functions so."""
+        if self.name.startswith("shoal.labs."):
+            object.__setattr__(self, "name", self.name.replace("shoal.labs.", "shoal_labs.", 1))
+        super().__post_init__()
+
 
 @dataclass(frozen=True)
 class AmongOrOwn(Among):
