@@ -2,10 +2,10 @@
 
 ::
 
-    plan        how much is measured                                      words/      the sentences, per language
-    course      the course's worked example, with its printed tape        networks    dynamic against static
-    caching     a repeated sub-expression on the tape                     chains      the order of matrix products
-    contest     times of rivals that take turns                           memory      the most bytes held at once
-    experiment  everything measured, in order                             findings    numbers → verdicts
-    figures, tables, document   the report                                lab         the spec for the frame
+    plan        how much is measured                                page/       the page, per language
+    course      the course's worked example, with its printed tape  words/      labels and progress, per language
+    networks    dynamic against static: time and memory             chains      the order of matrix products
+    caching     a repeated sub-expression on the tape               experiment  everything measured, in order
+    claims      numbers → verdicts                                  content     what fills the page
+    figures     the figures                                         lab         the spec for the frame
 """

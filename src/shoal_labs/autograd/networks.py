@@ -1,13 +1,17 @@
 """One network on three engines: our tape, our static graph, and torch's autograd beside them as a yardstick."""
 
+import os
+import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
 
 from shoal import models
 from shoal.autograd import Variable, no_record
@@ -16,16 +20,18 @@ from shoal.autograd import nn as layers
 from shoal.autograd.batch_gradients import BatchGradients, StaticGradients, static_gradients, tape_gradients
 from shoal.autograd.static import Stage, StaticPlan
 from shoal.config.sections.model import LenetConfig, MlpConfig
+from shoal.errors import WorkerError
 from shoal.report.findings import Measured, inside_run
-from shoal_labs.autograd.cold import cold_compile_ms
 from shoal_labs.autograd.course import relative
-from shoal_labs.autograd.memory import peak_bytes
 from shoal_labs.autograd.plan import ENGINES, INPUT_SHAPE, OUTPUTS, AutogradPlan
 from shoal_labs.timing.contest import Contest, contest
 
 CONFIGS: dict[str, MlpConfig | LenetConfig] = {"mlp": MlpConfig(), "lenet": LenetConfig()}
 RATE = 1e-3
 """Learning rate of the steps: small, for the same batch is seen again and again."""
+
+TIMEOUT_S = 120.0
+"""Of a fresh process that compiles."""
 
 Batch = tuple[Tensor, Tensor]
 
@@ -192,8 +198,66 @@ def time_compilation_ms(name: str, seed: int, batch: Batch) -> float:
     return 1e3 * (time.perf_counter() - start_s)
 
 
+def cold_compile_ms(network: str, batch_size: int, seed: int, processes: int) -> tuple[float, ...]:
+    """Milliseconds of a training step's first compilation, over some fresh processes.
+
+    It is what a program that compiles once has to wait for: it loads modules of torch, and a second compilation takes
+    a fraction of its time. `python -P -m shoal_labs.autograd.networks NETWORK BATCH SEED` prints it.
+    """
+    return tuple(_in_a_fresh_process(network, batch_size, seed) for _ in range(processes))
+
+
+def _in_a_fresh_process(network: str, batch_size: int, seed: int) -> float:
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "shoal_labs.autograd.networks",
+        network,
+        str(batch_size),
+        str(seed),
+    ]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    made = subprocess.run(
+        command, capture_output=True, text=True, timeout=TIMEOUT_S, env=environment, check=False
+    )
+    if made.returncode:
+        raise WorkerError(f"compiling {network} in a fresh process failed", made.stderr.strip()[-500:], 1)
+    return float(made.stdout.split()[-1])
+
+
+def peak_bytes(work: Callable[[], object]) -> int:
+    """Bytes beyond what was there before `work` began.
+
+    >>> import torch
+    >>> peak_bytes(lambda: torch.ones(1024) + 1.0) >= 2 * 4096
+    True
+    """
+    with _no_announcements(), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
+        work()
+    held = most = 0
+    for event in record.profiler.kineto_results.events():  # pyright: ignore[reportOptionalMemberAccess]
+        if event.name() == "[memory]":
+            held += event.nbytes()  # pyright: ignore[reportAttributeAccessIssue]
+            most = max(most, held)
+    return most
+
+
+@contextmanager
+def _no_announcements() -> Generator[None]:
+    """The profiler writes lines of its own to the terminal unless its log level is raised before its first use."""
+    name = "KINETO_LOG_LEVEL"
+    before = os.environ.get(name)
+    os.environ.setdefault(name, "99")
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(name, None)
+
+
 def main(network: str, batch_size: str, seed: str) -> None:
-    """Compile once, and print how long it took (`cold.py`)."""
+    """Compile once, and print how long it took (`cold_compile_ms`)."""
     batch = random_batch(int(batch_size), int(seed))
     sys.stdout.write(f"{time_compilation_ms(network, int(seed), batch):.3f}\n")
 

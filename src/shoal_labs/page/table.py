@@ -1,5 +1,6 @@
 """A table as data: the page shows its cells by formats, programs get the same cells as CSV with a number per cell."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -48,7 +49,9 @@ def cell(value: Any, spec: str, words: Words) -> str:
         return words.shown(value)
     if isinstance(value, str):
         return value
-    return scientific(value) if spec == "sci" else format(value, spec)
+    if spec == "sci" or (isinstance(value, float) and math.isinf(value)):
+        return scientific(value)
+    return format(value, spec)
 
 
 def records(tables: PageTable | Sequence[PageTable]) -> Records:

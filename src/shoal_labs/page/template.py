@@ -14,7 +14,7 @@
     : End of training …
     | Optimizer | Accuracy (%) |
 
-    {code:ring}                              source, and what it is
+    {code:ring}                              source, and what it is; {output:trace} is what a program printed
     : The ring, from messages alone
 
     {finding:smooth}                         a finding: claim, numbers, and why, for each verdict it can have
@@ -48,13 +48,12 @@ from shoal.report.document import (
     Table,
 )
 from shoal.report.findings import Finding
-from shoal_labs.numbers import scientific
 from shoal_labs.page.pictures import Pictures
 from shoal_labs.page.table import PageTable, cell
 from shoal_labs.words import Words
 
 SHARED = ("opening", "machine", "counts")
-_PLACE = re.compile(r"\{(figure|table|code|finding):([\w-]+)\}")
+_PLACE = re.compile(r"\{(figure|table|code|output|finding):([\w-]+)\}")
 _FOR = re.compile(r"\{for:(\w+)\}\s*")
 _PART = re.compile(r"(numbers|holds|fails|undecided|alt): (.*)", re.DOTALL)
 
@@ -72,7 +71,7 @@ class Content:
     tables: Mapping[str, PageTable | Sequence[PageTable]] = field(default_factory=dict[str, PageTable])
     """By name; several under one name are shown one after the other, each with its own values in the caption."""
     code: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Source by name."""
+    """Source, and what programs printed, by name."""
 
 
 @dataclass(frozen=True)
@@ -195,8 +194,9 @@ class Page:
             return [self.pictures.figure(name, caption, alt)]
         if kind == "table":
             return self._tables(piece, values)
-        if kind == "code":
-            return [Code(self.content.code[name], self._filled(parts.get("", ""), values))]
+        if kind in ("code", "output"):
+            language = "python" if kind == "code" else "text"
+            return [Code(self.content.code[name], self._filled(parts.get("", ""), values), language)]
         if kind == "finding":
             return [self._judgement(self.findings[name], parts)]
         if kind == "list":
@@ -261,7 +261,7 @@ class Page:
 
     def unused(self, template: str) -> list[str]:
         """What the lab made and no place shows."""
-        named = {(piece.kind, piece.name) for piece in pieces(template)}
+        named = {(piece.kind.replace("output", "code"), piece.name) for piece in pieces(template)}
         made = {
             "figure": self.pictures.drawings,
             "table": self.content.tables,
@@ -281,6 +281,4 @@ class _Filler(Formatter):
 
     def format_field(self, value: Any, format_spec: str) -> str:
         """One place."""
-        if format_spec == "sci":
-            return scientific(value)
         return cell(value, format_spec, self._words)

@@ -10,7 +10,6 @@ from shoal.autograd.static import compile as compile_graph
 from shoal.cli.main import main
 from shoal.compare.watch import QuietWatch
 from shoal.errors import ConfigError
-from shoal_labs.autograd import document
 from shoal_labs.autograd.experiment import measure_all
 from shoal_labs.autograd.figures import LEGEND
 from shoal_labs.autograd.lab import LAB
@@ -51,11 +50,11 @@ def finished(request, measured, tmp_path_factory):
     return run_plan(lab, TINY, folder, "shoal lab autograd", words, QuietWatch()), words
 
 
-def test_the_folder_holds_report_figures_and_tables(finished):
+def test_the_folder_holds_report_figures_and_tables(finished, measured):
     outcome, _ = finished
     names = {path.relative_to(outcome.folder).as_posix() for path in outcome.folder.glob("*/*")}
     drawn = {f"figures/{stem}.{kind}" for stem in ("caching", "chain") for kind in ("png", "pdf")}
-    tables = {f"tables/{stem}.csv" for stem in ("times", "passes", "memory", "findings")}
+    tables = {f"tables/{stem}.csv" for stem in ("times", "findings", *LAB.content(measured[0]).tables)}
     assert names == drawn | tables | {"figures/graph.svg"}
     assert {p.name for p in outcome.folder.iterdir()} == {"report.md", "report.html", "figures", "tables"}
 
@@ -94,7 +93,7 @@ def test_every_experiment_is_printed(measured):
 
 def test_every_finding_is_judged(finished):
     outcome, words = finished
-    assert_judged(outcome, words)
+    assert_judged(outcome, words, claims=LAB.claims)
     assert len(outcome.table.rows) == 6
     assert {len(row) for row in outcome.table.rows} == {len(outcome.table.header)}
 
@@ -105,17 +104,15 @@ def test_tables_hold_every_round_and_every_pass(finished):
     step = [row for row in times if row["experiment"] == "mlp step"]
     assert {row["rival"] for row in step} == {"dynamic", "static", "torch"}
     assert len(step) == 3 * MOST * TINY.rounds
-    passes = rows(outcome.folder, "passes")
-    assert [int(row["operations"]) for row in passes if row["network"] == "mlp"] == sorted(
-        (int(row["operations"]) for row in passes if row["network"] == "mlp"), reverse=True
-    )
+    operations = [int(row["mlp: operations"]) for row in rows(outcome.folder, "passes")]
+    assert operations == sorted(operations, reverse=True)
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_every_pass_of_the_compiler_has_a_name_in_every_language(lang):
     words = load_words(LAB.package, lang)
     for stage in compile_graph(lambda x: x + x).plan(torch.ones(2)).stages:
-        assert document.pass_name(stage.name, words)
+        assert words(f"pass.{stage.name.replace(' ', '_')}")
 
 
 def test_a_folder_in_use_is_left_alone(tmp_path):

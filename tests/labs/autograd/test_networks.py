@@ -1,5 +1,4 @@
-from shoal_labs.autograd.cold import cold_compile_ms
-from shoal_labs.autograd.networks import random_batch, time_compilation_ms
+from shoal_labs.autograd.networks import cold_compile_ms, random_batch, time_compilation_ms
 
 
 def test_the_first_compilation_of_a_process_takes_longer_than_a_later_one(tmp_path, monkeypatch):
