@@ -2,10 +2,10 @@
 
 ::
 
-    plan        what is trained, with which candidates and how long     words/      the sentences, per language
-    sweep       chooses a learning rate on the validation set           solution/   the student's files, solved
-    experiment  all runs, in run folders                                check/      checks of the student's files
-    noise       distance of a batch's gradient from the whole one       findings    numbers → verdicts
-    measure     run folders → numbers                                   lab         the spec for the frame
-    figures, tables, document   the report
+    plan        what is trained, with which candidates and how long     page/       the page, per language
+    sweep       chooses a learning rate on the validation set           words/      labels, progress, checks
+    experiment  all runs, in run folders                                solution/   the student's files, solved
+    noise       distance of a batch's gradient from the whole one       check/      checks of the student's files
+    measure     run folders → numbers                                   claims      numbers → verdicts
+    content     what fills the page; figures, tables: the rest          lab         the spec for the frame
 """
