@@ -2,10 +2,10 @@
 
 ::
 
-    plan        one machine, RPC, every schedule, tensor; cuts     words/      the sentences, per language
-    actions     what each stage did when, from events              solution/   the student's files, solved
-    waiting     idle until a neighbour sends, then transfer
-    measure     run folders → numbers                              check/      checks of the student's files
-    findings    numbers → verdicts                                 lab         the spec for the frame
-    figures, tables, document   the report
+    plan        one machine, RPC, every schedule, tensor; cuts     page/       the page, per language
+    actions     what each stage did when, from events              words/      labels, progress, checks
+    waiting     idle until a neighbour sends, then transfer        solution/   the student's files, solved
+    measure     run folders → numbers, in turns                    check/      checks of the student's files
+    claims      numbers → verdicts                                 content     what fills the page
+    figures     the figures                                        lab         the spec for the frame
 """

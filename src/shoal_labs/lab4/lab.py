@@ -4,12 +4,11 @@ from dataclasses import dataclass
 
 from shoal.data import load
 from shoal_labs.frame import LabSpec
-from shoal_labs.lab4 import document
+from shoal_labs.lab4.claims import CLAIMS
+from shoal_labs.lab4.content import content, tables
 from shoal_labs.lab4.figures import figures
-from shoal_labs.lab4.findings import find
 from shoal_labs.lab4.measure import measure
 from shoal_labs.lab4.plan import Lab4Plan, plan_for
-from shoal_labs.lab4.tables import tables
 from shoal_labs.settings import WorkersSettings
 
 
@@ -29,12 +28,9 @@ LAB = LabSpec(
     check=lambda plan: load(plan.data),
     runs=Lab4Plan.runs,
     measure=measure,
-    findings=find,
+    claims=CLAIMS,
     figures=figures,
+    content=content,
+    last_table="comparison",
     tables=tables,
-    principle=document.principle,
-    code=lambda _, page: document.code(page),
-    set_up=document.set_up,
-    results=document.results,
-    closing=document.result_table,
 )

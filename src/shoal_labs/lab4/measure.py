@@ -23,10 +23,10 @@ from shoal.strategies.pipeline.schedules import build
 from shoal.training import checkpoint
 from shoal_labs.lab4.actions import PipelineSteps, read_pipelined
 from shoal_labs.lab4.plan import BATCH_SIZE, MICROBATCHES, SCHEDULES, Lab4Plan
-from shoal_labs.lab4.rounds import Rounds, timed_in_turns
 from shoal_labs.lab4.waiting import divided_by_sender
 from shoal_labs.numbers import sample_counts
 from shoal_labs.runs import Runs
+from shoal_labs.timing.turns import round_name, train_in_turns
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,16 @@ class Learnt:
     accuracy: Array
     """On the validation part, at the end of the epoch."""
     test_accuracy: float
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """One run, once in every round."""
+
+    step_ms: tuple[float, ...]
+    """Of the median step."""
+    bubble: tuple[float, ...]
+    """The fraction of all stages' time in which they do not compute; empty for a run without a pipeline."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +135,7 @@ def measure(plan: Lab4Plan, runs: Runs) -> Lab4Measurements:
         **{name: ("1f1b", count) for count, name in plan.counted().items()},
         **dict.fromkeys(plan.cuts().values(), ("1f1b", MICROBATCHES)),
     }
-    rounds = timed_in_turns(plan, runs, schedules)
+    rounds = _timed_in_turns(plan, runs, schedules)
     return Lab4Measurements(
         plan=plan,
         num_samples=sample_counts(data),
@@ -144,6 +154,27 @@ def measure(plan: Lab4Plan, runs: Runs) -> Lab4Measurements:
         },
         rounds=rounds,
     )
+
+
+def _timed_in_turns(
+    plan: Lab4Plan, runs: Runs, schedules: Mapping[str, tuple[str, int]]
+) -> dict[str, Rounds]:
+    """Make every contest of the plan, and read it. `schedules`: schedule and micro-batches of the pipelines."""
+    found: dict[str, Rounds] = {}
+    for contest, configs in plan.contests().items():
+        rounds, label = plan.rounds_of(contest), runs.words(f"progress.{contest}")
+        most, together = plan.size.most * rounds, contest != "rpc"
+        rounds = train_in_turns(runs, configs, rounds, label, same_workers=together, most=most)
+        for name in configs:
+            paths = [runs.path(round_name(name, number)) for number in range(rounds)]
+            times = tuple(1e3 * BATCH_SIZE * each.sample_s.value for each in compare(paths).entries)
+            bubbles: tuple[float, ...] = ()
+            if name in schedules:
+                schedule, count = schedules[name]
+                stages = plan.stages_of(name)
+                bubbles = tuple(read_pipelined(path, schedule, stages, count).bubble.value for path in paths)
+            found[name] = Rounds(times, bubbles)
+    return found
 
 
 def _rows(plan: Lab4Plan, name: str, schedule: tuple[str, int] | None) -> Sequence[Row]:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from shoal.report.findings import Measured
 from shoal.report.plain_tables import Records
@@ -11,8 +11,8 @@ from shoal.words import Phrase
 from shoal_labs.numbers import scientific
 from shoal_labs.words import Words
 
-Cell = Measured | float | int | str | bool | Phrase | Sequence[str | Phrase] | None
-"""None is shown as a dash."""
+Cell = Measured | float | int | str | bool | Phrase | Sequence[str | Phrase | float] | None
+"""None is shown as a dash, several numbers with slashes between them."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,8 @@ def cell(value: Any, spec: str, words: Words) -> str:
         return "–"
     if isinstance(value, bool):
         return words("answer.yes" if value else "answer.no")
+    if isinstance(value, list | tuple) and spec:
+        return " / ".join(cell(each, spec, words) for each in cast(Sequence[Any], value))
     if isinstance(value, Phrase | list | tuple):
         return words.shown(value)
     if isinstance(value, str):
@@ -68,13 +70,24 @@ def _records(table: PageTable, first: Mapping[str, Any]) -> Iterator[dict[str, o
         for name, value in zip(table.columns, row, strict=True)
         if isinstance(value, Measured)
     }
+    several: dict[str, int] = {}
+    for row in table.rows:
+        for (name, spec), value in zip(table.columns.items(), row, strict=True):
+            if spec and isinstance(value, list | tuple):
+                several[name] = max(len(value), several.get(name, 0))
     for number, row in enumerate(table.rows):
         record: dict[str, object] = {name: str(value) for name, value in first.items()}
         for name, value in zip(table.columns, row, strict=True):
             if isinstance(value, Measured):
                 record |= {name: value.value, f"{name} ±": value.spread}
+            elif name in several:
+                given = cast(Sequence[Any], value or ())
+                record |= {
+                    f"{name}, {place}": part
+                    for place, part in enumerate([*given, *[""] * (several[name] - len(given))])
+                }
             elif isinstance(value, list | tuple):
-                record[name] = ", ".join(map(str, value))
+                record[name] = ", ".join(map(str, cast(Sequence[Any], value)))
             else:
                 record[name] = "" if value is None else str(value) if isinstance(value, Phrase) else value
                 record |= {f"{name} ±": ""} if name in scattered else {}

@@ -79,17 +79,17 @@ def test_a_stage_over_rpc_counts_no_evaluation_as_a_part_of_a_step(finished):
 
 def test_tables_and_findings_have_the_same_bubbles(finished):
     folder = finished[0].folder
-    numbers = {row["claim"]: row["numbers"] for row in rows(folder, "findings")}["bubble_as_formula"]
+    found = {(row["claim"], row["number"]): row["value"] for row in rows(folder, "findings")}
     for row in rows(folder, "microbatches"):
-        shown = f"count {row['micro-batches']}, measured {100 * float(row['bubble (1)'])}"
-        assert shown in numbers
+        shown = f"count {row['micro-batches']}, measured {row['bubble (%)']}"
+        assert shown in found["bubble_as_formula", "bubbles"]
 
 
 def test_the_report_is_whole_in_both_languages(finished, in_chinese):
     for outcome, lang in ((finished[0], "en"), (in_chinese, "zh")):
         words = load_words(LAB.package, lang)
         assert_whole(outcome.folder, words)
-        assert_judged(outcome, words)
+        assert_judged(outcome, words, claims=LAB.claims)
         assert "def gpipe(" in text_of(outcome.folder)  # the code that ran
         assert len(text_of(outcome.folder).split("![")) == 1 + 4 + 2 * len(SCHEDULES)
     for table in ("results", "actions"):
