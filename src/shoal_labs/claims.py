@@ -21,6 +21,10 @@ def _nothing(_: object) -> dict[str, Number]:
     return {}
 
 
+def _always(_: object) -> bool:
+    return True
+
+
 @dataclass(frozen=True)
 class Pair(Generic[M]):
     """Two numbers, compared seed by seed or round by round.
@@ -38,6 +42,8 @@ class Pair(Generic[M]):
     """What the numbers of the sentences are multiplied by."""
     timed: bool = False
     """Whether it rests on times that are compared seed by seed."""
+    when: Callable[[M], bool] = _always
+    """Whether these measurements can answer it; otherwise the page leaves it out."""
 
     def judge(self, measured: M) -> Finding:
         """The finding."""
@@ -78,6 +84,7 @@ class Bound(Generic[M]):
     """Further numbers of its sentences; they may replace those that decide."""
     timed: bool = False
     """Whether it rests on times."""
+    when: Callable[[M], bool] = _always
 
     def judge(self, measured: M) -> Finding:
         """The finding."""
@@ -105,11 +112,12 @@ class Computed(Generic[M]):
 
     name: str
     judge: Callable[[M], Finding]
+    when: Callable[[M], bool] = _always
 
 
 Claim = Pair[M] | Bound[M] | Computed[M]
 
 
-def judged(claims: Sequence[Claim[M]], measured: M) -> dict[str, Finding]:
-    """The findings by name."""
-    return {claim.name: claim.judge(measured) for claim in claims}
+def judged(claims: Sequence[Claim[M]], measured: M) -> dict[str, Finding | None]:
+    """The findings by name; None where the measurements cannot answer."""
+    return {claim.name: claim.judge(measured) if claim.when(measured) else None for claim in claims}

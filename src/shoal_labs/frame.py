@@ -201,7 +201,8 @@ def _write_page(
 ) -> LabResult:
     """Fill the lab's template, and write the page with its figures and tables."""
     words, folder = runs.words, runs.folder.parent
-    findings = trusted({"": list(judged(lab.claims, measured).values())}, busy)[""]
+    answers = judged(lab.claims, measured)
+    findings = trusted({"": [answer for answer in answers.values() if answer]}, busy)[""]
     assert lab.content
     content = lab.content(measured)
     counts = {verdict: [each.verdict for each in findings].count(verdict) for verdict in get_args(Verdict)}
@@ -211,7 +212,7 @@ def _write_page(
             values={**lab.subject(plan), **content.values},
             each={"quick": [{}] * plan.quick, **content.each},
         ),
-        {finding.claim: finding for finding in findings},
+        {**dict.fromkeys(answers), **{finding.claim: finding for finding in findings}},
         draw_all(words, lab.figures(measured)),
         words,
         {

@@ -10,6 +10,8 @@ from outcomes import explained
 from shoal.errors import ConfigError
 from shoal_labs.catalogue import LABS
 from shoal_labs.frame import load_lab
+from shoal_labs.page.pictures import Pictures
+from shoal_labs.page.template import Content, Page, read_template
 from shoal_labs.words import LANGUAGES, load_words
 
 
@@ -88,7 +90,9 @@ def sentences_of(path):
 def test_a_list_in_a_sentence_has_the_comma_of_the_language(lang, title):
     lab = load_lab("3")
     plan = lab.plan(lab.settings(quick=True, workers="2,4"))
-    assert title in lab.words(lang)("title", **lab.subject(plan))
+    template = read_template(lab.template, lang).splitlines()[0]
+    page = Page(Content(lab.subject(plan)), {}, Pictures({}), lab.words(lang), {})
+    assert title in page.document(template)[0].title
 
 
 def test_an_unknown_language_answers_with_the_nearest():

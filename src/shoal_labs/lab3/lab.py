@@ -4,13 +4,12 @@ from dataclasses import dataclass
 
 from shoal_labs.choices import device_fact
 from shoal_labs.frame import LabSpec
-from shoal_labs.lab3 import document
+from shoal_labs.lab3.claims import CLAIMS
+from shoal_labs.lab3.content import content, tables
 from shoal_labs.lab3.figures import figures
-from shoal_labs.lab3.findings import find
 from shoal_labs.lab3.measure import measure
 from shoal_labs.lab3.plan import Lab3Plan, plan_for
 from shoal_labs.lab3.seen import check_divisions
-from shoal_labs.lab3.tables import tables
 from shoal_labs.settings import LabSettings
 
 
@@ -35,13 +34,10 @@ LAB = LabSpec(
     check=check_divisions,
     runs=Lab3Plan.runs,
     measure=measure,
-    findings=find,
+    claims=CLAIMS,
     figures=figures,
-    tables=tables,
-    principle=document.principle,
-    code=lambda _, page: document.code(page),
-    set_up=document.set_up,
+    content=content,
+    last_table="training",
     machine=lambda measured: device_fact(measured.plan.device),
-    results=document.results,
-    closing=document.result_table,
+    tables=tables,
 )

@@ -3,7 +3,8 @@
     # Lab 1: gradient descent ({data})       the title; ## and ### are headings
     Text with `code` and {places:.2f}.       a paragraph; its values are the lab's (`Content.values`)
     - an item                                a list
-    {for:on_gpu} On a GPU, …                 once for each of `Content.each["on_gpu"]`, with its values: often no time
+    {for:on_gpu} On a GPU, …                 once for each of `Content.each["on_gpu"]`, with its values: often no time;
+                                             a place may have a value in its name: {for:workers} {figure:loss-<workers>}
     ```formula                               equations; ```sh for commands
 
     {figure:loss}                            a figure, its caption, and its description for those who cannot see it
@@ -53,7 +54,8 @@ from shoal_labs.page.table import PageTable, cell
 from shoal_labs.words import Words
 
 SHARED = ("opening", "machine", "counts")
-_PLACE = re.compile(r"\{(figure|table|code|output|finding):([\w-]+)\}")
+_PLACE = re.compile(r"\{(figure|table|code|output|finding):([\w<>-]+)\}")
+_NAMED = re.compile(r"<(\w+)>")
 _FOR = re.compile(r"\{for:(\w+)\}\s*")
 _PART = re.compile(r"(numbers|holds|fails|undecided|alt): (.*)", re.DOTALL)
 
@@ -147,12 +149,18 @@ def _repeated(line: str) -> tuple[str, str]:
     return (found[1], line[found.end() :]) if found else ("", line)
 
 
+def _named(piece: Piece, values: Values) -> str:
+    """The name in a piece's place, its own values filled in."""
+    return _NAMED.sub(lambda found: str(values[found[1]]), piece.name)
+
+
 @dataclass(frozen=True)
 class Page:
     """Everything that fills a template."""
 
     content: Content
-    findings: Mapping[str, Finding]
+    findings: Mapping[str, Finding | None]
+    """By name; None leaves it out."""
     pictures: Pictures
     words: Words
     shared: Mapping[str, Sequence[Block]]
@@ -186,7 +194,8 @@ class Page:
 
     def _blocks(self, piece: Piece, values: Values) -> Sequence[Block]:
         """The blocks of one piece."""
-        kind, name, parts = piece.kind, piece.name, piece.parts
+        kind, parts = piece.kind, piece.parts
+        name = _named(piece, values)
         if kind in SHARED:
             return self.shared[kind]
         if kind == "figure":
@@ -198,7 +207,7 @@ class Page:
             language = "python" if kind == "code" else "text"
             return [Code(self.content.code[name], self._filled(parts.get("", ""), values), language)]
         if kind == "finding":
-            return [self._judgement(self.findings[name], parts)]
+            return [self._judgement(finding, parts)] if (finding := self.findings[name]) else []
         if kind == "list":
             return [Bullets(items)] if (items := list(self._items(piece.lines))) else []
         text = self._filled(piece.lines[0], values)
@@ -261,7 +270,11 @@ class Page:
 
     def unused(self, template: str) -> list[str]:
         """What the lab made and no place shows."""
-        named = {(piece.kind.replace("output", "code"), piece.name) for piece in pieces(template)}
+        named = {
+            (piece.kind.replace("output", "code"), _named(piece, values))
+            for piece in pieces(template)
+            for values in self._repetitions(piece.repeat)
+        }
         made = {
             "figure": self.pictures.drawings,
             "table": self.content.tables,
