@@ -118,6 +118,6 @@ class Computed(Generic[M]):
 Claim = Pair[M] | Bound[M] | Computed[M]
 
 
-def judged(claims: Sequence[Claim[M]], measured: M) -> dict[str, Finding | None]:
-    """The findings by name; None where the measurements cannot answer."""
-    return {claim.name: claim.judge(measured) if claim.when(measured) else None for claim in claims}
+def judged(claims: Sequence[Claim[M]], measured: M) -> dict[str, list[Finding]]:
+    """The findings by name: none where the measurements cannot answer."""
+    return {claim.name: [claim.judge(measured)] if claim.when(measured) else [] for claim in claims}

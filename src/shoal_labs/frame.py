@@ -30,7 +30,7 @@ from shoal_labs.page.page import Page as OldPage
 from shoal_labs.page.page import machine_table, old_opening, opening
 from shoal_labs.page.pictures import Draw, draw_all
 from shoal_labs.page.table import records
-from shoal_labs.page.template import Content, Page, read_template
+from shoal_labs.page.template import Content, Page, read_template, within
 from shoal_labs.runs import Runs
 from shoal_labs.settings import LabSettings, command_of
 from shoal_labs.timing.busy import trusted
@@ -98,14 +98,16 @@ class LabSpec(Generic[AnySettings, Plan, Measured]):
     results: Callable[[Measured, OldPage], Sequence[Block]] = _no_blocks
     closing: Callable[[Measured, OldPage], Table] = _no_table
     more_words: str = ""
-    """A package whose words replace the lab's own."""
+    """A package whose words replace the lab's own, and whose page may have sections of the lab's."""
+    whole_lab: bool = False
+    """Whether that page has all of them."""
     whole: bool = False
     """Whether nothing stays of a report that could not be finished."""
 
-    @property
-    def template(self) -> str:
-        """The package with the template of its page."""
-        return self.more_words or self.package
+    def template(self, lang: str) -> str:
+        """The template of its page."""
+        own = read_template(self.more_words or self.package, lang)
+        return within(own, read_template(self.package, lang), self.whole_lab) if self.more_words else own
 
     @property
     def package(self) -> str:
@@ -201,18 +203,20 @@ def _write_page(
 ) -> LabResult:
     """Fill the lab's template, and write the page with its figures and tables."""
     words, folder = runs.words, runs.folder.parent
-    answers = judged(lab.claims, measured)
-    findings = trusted({"": [answer for answer in answers.values() if answer]}, busy)[""]
+    findings = trusted(
+        lab.findings(measured) if lab.findings is not _nothing else judged(lab.claims, measured), busy
+    )
+    verdicts = [finding.verdict for each in findings.values() for finding in each]
     assert lab.content
     content = lab.content(measured)
-    counts = {verdict: [each.verdict for each in findings].count(verdict) for verdict in get_args(Verdict)}
+    counts = {verdict: verdicts.count(verdict) for verdict in get_args(Verdict)}
     page = Page(
         replace(
             content,
             values={**lab.subject(plan), **content.values},
             each={"quick": [{}] * plan.quick, **content.each},
         ),
-        {**dict.fromkeys(answers), **{finding.claim: finding for finding in findings}},
+        findings,
         draw_all(words, lab.figures(measured)),
         words,
         {
@@ -221,9 +225,9 @@ def _write_page(
             "counts": [Paragraph(words("analysis.counts", **counts))],
         },
     )
-    document, tables = page.document(read_template(lab.template, words.lang))
+    document, tables = page.document(lab.template(words.lang))
     own = {name: records(table) for name, table in content.tables.items()}
-    write_report(folder, document, page.pictures, {**own, **lab.tables(measured)}, {"": findings})
+    write_report(folder, document, page.pictures, {**own, **lab.tables(measured)}, findings)
     blocks = [block for block in document.blocks if isinstance(block, Judgement)]
     return LabResult(folder, tables[lab.last_table], [(block.verdict_words, block.claim) for block in blocks])
 

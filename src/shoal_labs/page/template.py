@@ -96,9 +96,29 @@ class Piece:
         return parts
 
 
+SECTIONS = ("principle", "code", "setup", "results", "analysis")
+"""What the sections under ## are, in every lab."""
+
+
 def read_template(package: str, lang: str) -> str:
     """The template of a lab's page."""
     return (resources.files(package) / "page" / f"{lang}.md").read_text(encoding="utf-8")
+
+
+def within(template: str, lab: str, whole: bool) -> str:
+    """A template with sections of a lab's in its places {lab:principle}; those in {whole:results} only if `whole`.
+
+    >>> within("{lab:principle}", "# A\\n## Principle\\nText\\n## Code\\nMore", whole=False)
+    'Text'
+    """
+    sections: dict[str, str] = dict(
+        zip(SECTIONS, re.split(r"^## .*$", lab, flags=re.MULTILINE)[1:], strict=False)
+    )
+
+    def section(found: re.Match[str]) -> str:
+        return sections[found[2]].strip() if found[1] == "lab" or whole else ""
+
+    return re.sub(r"\{(lab|whole):(\w+)\}", section, template)
 
 
 def pieces(template: str) -> Iterator[Piece]:
@@ -137,7 +157,7 @@ def _of_block(block: list[str]) -> Iterator[Piece]:
     elif place := _PLACE.fullmatch(first):
         yield Piece(place[1], place[2], [line.removeprefix(": ") for line in block[1:]], repeat)
     elif first.strip("{}") in SHARED:
-        yield Piece(first.strip("{}"), "", [])
+        yield Piece(first.strip("{}"), "", [], repeat)
     elif first.startswith("- "):
         yield Piece("list", "", block)
     else:
@@ -159,8 +179,8 @@ class Page:
     """Everything that fills a template."""
 
     content: Content
-    findings: Mapping[str, Finding | None]
-    """By name; None leaves it out."""
+    findings: Mapping[str, Sequence[Finding]]
+    """By name: none where the measurements cannot answer, several where a claim is made about several things."""
     pictures: Pictures
     words: Words
     shared: Mapping[str, Sequence[Block]]
@@ -207,7 +227,7 @@ class Page:
             language = "python" if kind == "code" else "text"
             return [Code(self.content.code[name], self._filled(parts.get("", ""), values), language)]
         if kind == "finding":
-            return [self._judgement(finding, parts)] if (finding := self.findings[name]) else []
+            return [self._judgement(finding, parts) for finding in self.findings[name]]
         if kind == "list":
             return [Bullets(items)] if (items := list(self._items(piece.lines))) else []
         text = self._filled(piece.lines[0], values)

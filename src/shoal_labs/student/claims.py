@@ -7,8 +7,23 @@ from shoal.report.findings import Finding
 from shoal.report.paired import Paired, first_higher, first_lower
 from shoal_labs.lab2.check.averages import calls_only
 from shoal_labs.lab3.claims import MARGIN
-from shoal_labs.numbers import no_worse, scientific, whether
+from shoal_labs.numbers import no_worse, whether
 
+NAMES = (
+    *(
+        "own_equal",
+        "own_nodes",
+        "own_calls",
+        "own_covers",
+        "own_draws",
+        "own_epochs",
+        "own_trains",
+        "own_split",
+    ),
+    *("own_gradient_shape", "own_gradient_first", "own_gradient_second"),
+    *("own_uneven", "own_slow", "own_faster", "own_backward", "own_accuracy"),
+)
+"""All claims, in the order of the page."""
 NEAR = 0.03
 """A coverage this close to its formula counts as equal to it."""
 
@@ -17,8 +32,8 @@ def equal(part: str, difference: float, limit: float, steps: int, why: str) -> F
     """After some steps the weights are those of the same training done right."""
     numbers = {
         "part": part,
-        "difference": scientific(difference),
-        "limit": scientific(limit),
+        "difference": difference,
+        "limit": limit,
         "steps": steps,
         "why": why,
     }
@@ -27,7 +42,7 @@ def equal(part: str, difference: float, limit: float, steps: int, why: str) -> F
 
 def same_on_all(part: str, difference: float, limit: float) -> Finding:
     """All nodes end with the same weights."""
-    numbers = {"part": part, "difference": scientific(difference), "limit": scientific(limit)}
+    numbers = {"part": part, "difference": difference, "limit": limit}
     return Finding("own_nodes", numbers, whether(difference <= limit))
 
 
@@ -41,8 +56,8 @@ def uneven(part: str, difference: float, limit: float, shares: Sequence[int]) ->
     """With uneven shares of the batch it still equals one machine."""
     numbers = {
         "part": part,
-        "difference": scientific(difference),
-        "limit": scientific(limit),
+        "difference": difference,
+        "limit": limit,
         "shares": " / ".join(map(str, shares)),
     }
     return Finding("own_uneven", numbers, whether(difference <= limit))
@@ -127,7 +142,7 @@ def in_shape(shapes: Sequence[Sequence[int]], why: str) -> Finding:
 
 def gradient(part: Literal["first", "second"], difference: float, limit: float, why: str) -> Finding:
     """Gradients by the tape are those of torch."""
-    numbers = {"difference": scientific(difference), "limit": scientific(limit), "why": why}
+    numbers = {"difference": difference, "limit": limit, "why": why}
     return Finding(f"own_gradient_{part}", numbers, whether(difference <= limit))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from shoal.report.canvas import Drawing
 from shoal.report.curves import Line, Panel, Style, draw, seeds_line
 from shoal_labs.page.pictures import Draw
-from shoal_labs.student.document import unit_of_loss
+from shoal_labs.student.content import unit_of_loss
 from shoal_labs.student.part import FEW, LAST, StudentMeasured, StudentPart, StudentRun, drawable
 from shoal_labs.words import Words
 
@@ -24,7 +24,7 @@ def figures(measured: StudentMeasured) -> dict[str, Draw]:
 def loss_figure(measured: StudentMeasured, words: Words, font: str | None) -> Drawing:
     """The student's lines are solid, the right ones dashed."""
     axis = words(f"own.axis_{measured.plan.submission.number}")
-    loss = words("own.loss_axis", unit=unit_of_loss(measured, words))
+    loss = words("own.loss_axis", unit=unit_of_loss(measured))
     panel = Panel("", axis, loss, lines_of(measured, words), log_x=False)
     return draw([panel], font=font, width_in=6.4)
 

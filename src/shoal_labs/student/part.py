@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from shoal_labs.page.table import Cell
 from shoal_labs.student.submission import Submission, TaskVerdict
 
 LAST, FEW = 10, 20
@@ -84,7 +85,7 @@ class StudentPart:
     """Where each loss stands on the axis of the figure."""
     numbers: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """What else the findings rest on."""
-    cells: Mapping[str, str] = field(default_factory=dict[str, str])
+    cells: Mapping[str, Cell] = field(default_factory=dict[str, Cell])
     """Further columns of the table of results."""
 
     def losses(self, of: Sequence[StudentRun]) -> list[float]:

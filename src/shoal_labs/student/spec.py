@@ -9,7 +9,8 @@ from shoal.report.findings import Finding
 from shoal_labs.frame import LabSpec, load_lab
 from shoal_labs.runs import Runs
 from shoal_labs.settings import LabSettings
-from shoal_labs.student import document
+from shoal_labs.student.claims import NAMES
+from shoal_labs.student.content import content, tables
 from shoal_labs.student.figures import figures
 from shoal_labs.student.host import StudentHost, stopped_by
 from shoal_labs.student.part import FULL, QUICK, StudentMeasured, StudentPart, StudentPlan
@@ -20,7 +21,6 @@ from shoal_labs.student.submission import (
     read_submission,
     verdicts_on,
 )
-from shoal_labs.student.tables import tables
 from shoal_labs.words import Words
 
 WORDS = "shoal_labs.student"
@@ -41,7 +41,7 @@ class StudentExperiment:
     """What the student wrote, each with its tasks in the check."""
     measure: Callable[[StudentPlan, Sequence[str], StudentHost, Runs], Mapping[str, StudentPart]]
     """The parts that were written."""
-    findings: Callable[[StudentMeasured], Mapping[str, Sequence[Finding]]]
+    findings: Callable[[StudentMeasured], Sequence[Finding]]
     takes: frozenset[str] = frozenset()
     """Settings of the lab that it uses."""
     stops: bool = True
@@ -73,18 +73,23 @@ def student_lab(experiment: StudentExperiment, **more: Any) -> LabSpec[Any, Stud
             "file": experiment.file,
         },
         "measure": lambda plan, runs: measure(experiment, plan, runs),
-        "findings": experiment.findings,
+        "findings": lambda measured: by_claim(experiment.findings(measured)),
         "figures": figures,
         "tables": tables,
-        "principle": lab.principle,
-        "code": document.code,
-        "set_up": document.set_up,
-        "results": document.results,
-        "closing": document.fact_table,
+        "content": lambda measured: content(measured, by_claim(experiment.findings(measured))),
+        "last_table": "facts",
         "more_words": WORDS,
         "whole": True,
     }
     return LabSpec(**{**spec, **more})
+
+
+def by_claim(findings: Sequence[Finding]) -> dict[str, list[Finding]]:
+    """The findings about every part, by the names of the claims; none where a claim was not made."""
+    found: dict[str, list[Finding]] = {name: [] for name in NAMES}
+    for finding in findings:
+        found[finding.claim].append(finding)
+    return found
 
 
 def refuse_unused(settings: LabSettings, takes: frozenset[str]) -> None:

@@ -5,9 +5,10 @@ import math
 import pytest
 
 from shoal.report.paired import by_rounds, by_seeds
-from shoal_labs.catalogue import LABS
-from shoal_labs.page.analysis import judgement
+from shoal_labs.page.pictures import Pictures
+from shoal_labs.page.template import Content, Page, pieces, read_template
 from shoal_labs.student import claims
+from shoal_labs.student.spec import by_claim
 from shoal_labs.words import load_words
 
 LOW, HIGH = [1.0 + 0.01 * i for i in range(12)], [2.0 + 0.01 * i for i in range(12)]
@@ -54,7 +55,14 @@ def test_the_numbers_decide(case):
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_every_verdict_has_words(lang):
-    for lab in LABS.values():
-        words = load_words(lab.package, lang, "shoal_labs.student")
-        for finding in (each for pair in CASES.values() for each in pair):
-            assert "{" not in judgement(finding, words).reason
+    words = load_words("shoal_labs.lab2", lang, "shoal_labs.student")
+    template = read_template("shoal_labs.student", lang)
+    findings = by_claim([each for pair in CASES.values() for each in pair])
+    assert all(findings.values())
+    places = [f"{{finding:{piece.name}}}" for piece in pieces(template) if piece.kind == "finding"]
+    assert sorted(places) == sorted(f"{{finding:{name}}}" for name in claims.NAMES)
+    analysis = template[template.index("{finding:") :]
+    only = "\n\n".join(block for block in analysis.split("\n\n") if block.startswith("{finding:"))
+    document, _ = Page(Content(), findings, Pictures({}), words, {}).document(only)
+    for block in document.blocks:
+        assert "{" not in block.claim + block.numbers + block.reason

@@ -129,7 +129,7 @@ def test_no_cause_is_given_for_times_that_decide_nothing(lang):
         (noisy, words("analysis.undecided")),
         (loaded, words("analysis.busy", part=83.0)),
     ):
-        page = Page(Content(), {"step_time": finding}, Pictures({}), words, {})
+        page = Page(Content(), {"step_time": [finding]}, Pictures({}), words, {})
         document, _ = page.document("{finding:step_time}\n: A\n: numbers: {adam}\n: holds: B\n: fails: C\n")
         assert document.blocks[0].reason == reason
 

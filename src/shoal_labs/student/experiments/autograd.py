@@ -1,10 +1,9 @@
 """The autograd lab with the student's tape: gradients against torch's, a fit by gradient descent, and what it costs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from shoal.report.findings import Finding
 from shoal.report.paired import by_rounds
-from shoal_labs.numbers import scientific
 from shoal_labs.runs import Runs
 from shoal_labs.student import claims
 from shoal_labs.student.host import StudentHost
@@ -43,16 +42,16 @@ def measure(plan: StudentPlan, names: Sequence[str], host: StudentHost, runs: Ru
             list(range(1, steps + 1)),
             {**worst, **times, **counted, "difference": difference, "shapes": fits[0]["shapes"]},
             {
-                "gradient": scientific(worst["first"]) if trained else "–",
-                "second": scientific(worst["second"]),
-                "difference": "–" if difference is None else scientific(difference),
-                "entries": f"{counted['entries']} + {counted['more']}",
+                "gradient": worst["first"] if trained else None,
+                "second": worst["second"],
+                "difference": difference,
+                "entries": (counted["entries"], counted["more"]),
             },
         )
     }
 
 
-def findings(measured: StudentMeasured) -> Mapping[str, Sequence[Finding]]:
+def findings(measured: StudentMeasured) -> list[Finding]:
     """Gradients, the gradient's gradient, the fit, the cost."""
     part, why = measured.parts["tape"], why_wrong(TASKS, measured.verdicts)
     numbers, steps = part.numbers, len(part.x)
@@ -63,14 +62,8 @@ def findings(measured: StudentMeasured) -> Mapping[str, Sequence[Finding]]:
     if numbers["difference"] is not None:
         own.insert(1, claims.gradient("first", numbers["first"], EQUAL_WITHIN, why))
         own.append(claims.equal(part.label, numbers["difference"], EQUAL_WITHIN, steps, why))
-    return {
-        "own": own,
-        "own_cost": [
-            claims.backward_longer(
-                by_rounds(numbers["backward"], numbers["forward"]), numbers["entries"], numbers["more"]
-            )
-        ],
-    }
+    times = by_rounds(numbers["backward"], numbers["forward"])
+    return [*own, claims.backward_longer(times, numbers["entries"], numbers["more"])]
 
 
 LAB = student_lab(

@@ -1,28 +1,26 @@
 """Lab 1 with the student's GD, SGD and Adam: the lab's whole experiment, and some steps against torch's rules."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import fields, replace
 
 from shoal.config.write import to_plain
 from shoal.errors import ConfigError, DivergedError
-from shoal.report.document import Block
 from shoal.report.findings import Finding
-from shoal.report.plain_tables import Records
+from shoal_labs.claims import judged
+from shoal_labs.lab1.content import content as lab1_content
 from shoal_labs.lab1.lab import LAB as LAB1
 from shoal_labs.lab1.lab import Lab1Settings
 from shoal_labs.lab1.measure import Lab1Measurements
 from shoal_labs.lab1.plan import NAMES, Lab1Plan
-from shoal_labs.numbers import scientific
-from shoal_labs.page.page import Page
+from shoal_labs.page.template import Content
 from shoal_labs.runs import Runs
-from shoal_labs.student import document
 from shoal_labs.student.claims import equal
+from shoal_labs.student.content import content
 from shoal_labs.student.host import StudentHost
 from shoal_labs.student.nodes.lab1 import EQUAL_RATES, difference_from_rule
 from shoal_labs.student.part import StudentMeasured, StudentPart, StudentPlan
-from shoal_labs.student.spec import StudentExperiment, student_lab
+from shoal_labs.student.spec import StudentExperiment, by_claim, student_lab
 from shoal_labs.student.submission import Submission, why_wrong
-from shoal_labs.student.tables import task_records
 
 PARTS: dict[str, tuple[str, ...]] = {
     "gd": ("gd_step", "zero_grad"),
@@ -54,7 +52,7 @@ def measure(plan: StudentPlan, names: Sequence[str], host: StudentHost, runs: Ru
             name,
             runs.words(f"own_name.{name}"),
             numbers={"difference": difference},
-            cells={"difference": scientific(difference)},
+            cells={"difference": difference},
         )
     return parts
 
@@ -70,7 +68,7 @@ def measure_lab(plan: StudentPlan, runs: Runs) -> Lab1Measurements:
         ) from None
 
 
-def own_findings(measured: StudentMeasured) -> list[Finding]:
+def findings(measured: StudentMeasured) -> list[Finding]:
     """Whether each optimizer follows the rule of its name."""
     steps = measured.plan.size.equal_steps
     return [
@@ -85,24 +83,16 @@ def own_findings(measured: StudentMeasured) -> list[Finding]:
     ]
 
 
-def findings(measured: StudentMeasured) -> Mapping[str, Sequence[Finding]]:
-    """About the code, then those of the lab with its numbers."""
-    return {"own": own_findings(measured), **LAB1.findings(measured.lab)}
+def all_findings(measured: StudentMeasured) -> dict[str, list[Finding]]:
+    """About the code, and those of the lab with its numbers."""
+    return {**by_claim(findings(measured)), **judged(LAB1.claims, measured.lab)}
 
 
-def set_up(measured: StudentMeasured, page: Page) -> list[Block]:
-    """Whose the code is, then the set-up of the lab."""
-    return [*document.set_up(measured, page), *LAB1.set_up(measured.lab, page)]
-
-
-def results(measured: StudentMeasured, page: Page) -> list[Block]:
-    """The tasks and the rules, then the results of the lab."""
-    return [*document.results(measured, page), *LAB1.results(measured.lab, page)]
-
-
-def tables(measured: StudentMeasured) -> dict[str, Records]:
-    """Those of the lab, and the tasks."""
-    return {"tasks": task_records(measured), **LAB1.tables(measured.lab)}
+def whole_content(measured: StudentMeasured) -> Content:
+    """What fills the page about the code, and what fills the lab's."""
+    own, lab = content(measured, by_claim(findings(measured))), lab1_content(measured.lab)
+    parts = [{**getattr(own, field.name), **getattr(lab, field.name)} for field in fields(Content)]
+    return Content(*parts)
 
 
 LAB = student_lab(
@@ -118,9 +108,10 @@ LAB = student_lab(
     ),
     check=lambda plan: LAB1.check(plan.lab),
     figures=lambda measured: LAB1.figures(measured.lab),
-    tables=tables,
-    set_up=set_up,
+    tables=lambda measured: LAB1.tables(measured.lab),
+    content=whole_content,
+    findings=all_findings,
+    last_table="results",
+    whole_lab=True,
     machine=lambda measured: LAB1.machine(measured.lab),
-    results=results,
-    closing=lambda measured, page: LAB1.closing(measured.lab, page),
 )

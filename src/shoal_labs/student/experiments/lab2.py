@@ -11,7 +11,6 @@ from shoal.report.findings import Finding, inside_run
 from shoal.report.paired import by_rounds, by_seeds
 from shoal_labs.check.nodes import Node
 from shoal_labs.lab2.check.averages import AVERAGES
-from shoal_labs.numbers import scientific
 from shoal_labs.runs import Runs
 from shoal_labs.student import claims
 from shoal_labs.student.host import StudentHost
@@ -106,7 +105,7 @@ def _part(
         [BATCH * (step + 1) for step in range(len(own[0].losses))],
         {**worst, "calls": calls},
         {
-            "difference": scientific(worst["difference"]),
+            "difference": worst["difference"],
             "called": ", ".join(f"{count:g} × {call}" for call, count in calls.items()) or "–",
         },
     )
@@ -115,10 +114,10 @@ def _part(
 def with_times(part: StudentPart, even_ms: Sequence[float], slow_ms: Sequence[float]) -> StudentPart:
     """The same part with the times of its average."""
     numbers = {**part.numbers, "even_ms": even_ms, "slow_ms": slow_ms}
-    return replace(part, numbers=numbers, cells={**part.cells, "time": f"{inside_run(even_ms):.2f}"})
+    return replace(part, numbers=numbers, cells={**part.cells, "time": inside_run(even_ms)})
 
 
-def findings(measured: StudentMeasured) -> Mapping[str, Sequence[Finding]]:
+def findings(measured: StudentMeasured) -> list[Finding]:
     """About each average, then about their times."""
     steps, parts = measured.plan.size.equal_steps, measured.parts
     own: list[Finding] = []
@@ -147,7 +146,7 @@ def findings(measured: StudentMeasured) -> Mapping[str, Sequence[Finding]]:
         times = by_rounds(first.numbers["even_ms"], second.numbers["even_ms"])
         calls = [sum(part.numbers["calls"].values()) for part in (first, second)]
         cost.append(claims.faster(first.label, second.label, times, calls))
-    return {"own": own, **({"own_uneven": uneven} if uneven else {}), "own_cost": cost}
+    return [*own, *uneven, *cost]
 
 
 LAB = student_lab(

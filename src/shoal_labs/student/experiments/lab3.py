@@ -3,7 +3,7 @@
 The loop, the averaging of gradients and the data are Shoal's, so only the division of the data is the student's.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from shoal.config.write import to_plain
 from shoal.data.division.coverage import expected_coverage_of_sampling
@@ -62,15 +62,15 @@ def measure(plan: StudentPlan, names: Sequence[str], host: StudentHost, runs: Ru
                 list(range(1, len(right[0].loss) + 1)),
                 {**seen, "sampler": name, "workers": workers, "num_samples": num_samples},
                 {
-                    "coverage": f"{100 * seen['coverage']:.1f}",
-                    "times": str(seen["times"]),
-                    "lengths": " / ".join(map(str, seen["lengths"])),
+                    "coverage": 100 * seen["coverage"],
+                    "times": seen["times"],
+                    "lengths": tuple(seen["lengths"]),
                 },
             )
     return parts
 
 
-def findings(measured: StudentMeasured) -> Mapping[str, Sequence[Finding]]:
+def findings(measured: StudentMeasured) -> list[Finding]:
     """What each sampler divides, then what that does to training."""
     seen: list[Finding] = []
     learnt: list[Finding] = []
@@ -87,7 +87,7 @@ def findings(measured: StudentMeasured) -> Mapping[str, Sequence[Finding]]:
         seen.append(claims.new_order(label, workers, numbers["changes"]))
         accuracies = [part.accuracies(of) for of in (part.right, part.runs)]
         learnt.append(claims.as_accurate(part.label, by_seeds(*accuracies)))
-    return {"own": seen, "own_learnt": learnt}
+    return [*seen, *learnt]
 
 
 LAB = student_lab(

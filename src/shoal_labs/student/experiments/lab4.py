@@ -4,14 +4,13 @@ The program runs with its own data, optimizer and seed. In every step all worker
 are not used.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from shoal.report.findings import Finding
 from shoal_labs.check.fault import Fault, fault
 from shoal_labs.check.nodes import Node
 from shoal_labs.lab4.check.parts import MICROBATCHES, microbatch_flag, workers_of
 from shoal_labs.lab4.check.program import run_workers
-from shoal_labs.numbers import scientific
 from shoal_labs.runs import Runs
 from shoal_labs.student import claims
 from shoal_labs.student.host import StudentHost, raise_failures
@@ -68,9 +67,9 @@ def part_of(name: str, label: str, nodes: Sequence[Node], host: StudentHost) -> 
             "workers": len(where),
         },
         {
-            "steps": str(answer["steps"]),
-            "difference": "–" if difference is None else scientific(difference),
-            "places": shown or "–",
+            "steps": answer["steps"],
+            "difference": difference,
+            "places": shown or None,
         },
     )
 
@@ -90,7 +89,7 @@ def why_stopped(nodes: Sequence[Node]) -> list[Fault]:
     return [Fault(key, values) for key, values in answer["faults"][answer["stopped_in"]]]
 
 
-def findings(measured: StudentMeasured) -> Mapping[str, Sequence[Finding]]:
+def findings(measured: StudentMeasured) -> list[Finding]:
     """Whether it trains, is divided, and equals one process."""
     found: list[Finding] = []
     for part in measured.parts.values():
@@ -102,7 +101,7 @@ def findings(measured: StudentMeasured) -> Mapping[str, Sequence[Finding]]:
             why = "".join(verdict.because for verdict in measured.verdicts if verdict.word == "wrong")
             steps = len(part.runs[0].losses)
             found.append(claims.equal(part.label, numbers["difference"], EQUAL_WITHIN, steps, why))
-    return {"own": found}
+    return found
 
 
 LAB = student_lab(
