@@ -22,7 +22,8 @@ def write_report(
     findings: Findings,
 ) -> None:
     """Write figures, tables (the findings are one), and the report as Markdown and as a page, which appears last."""
-    judged = [row for section in findings.values() for finding in section for row in _numbers(finding)]
+    made = [finding for each in findings.values() for finding in each]
+    judged = [row for place, finding in enumerate(made, 1) for row in _numbers(place, finding)]
     document = linked(document, folder)
     write_files(
         folder,
@@ -38,16 +39,24 @@ def write_report(
     )
 
 
-def _numbers(finding: Finding) -> list[dict[str, object]]:
+def _numbers(place: int, finding: Finding) -> list[dict[str, object]]:
     """A row for each number of a finding."""
     numbers: Mapping[str, Number] = finding.numbers or {"": ""}
     return [
         {
+            "finding": place,
             "claim": finding.claim,
             "verdict": finding.verdict,
             "number": name,
-            "value": value.value if isinstance(value, Measured) else value,
+            "value": _plain(value),
             "spread": value.spread if isinstance(value, Measured) else "",
         }
         for name, value in numbers.items()
     ]
+
+
+def _plain(value: Number) -> object:
+    """One number, or a list as one text."""
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value))
+    return value.value if isinstance(value, Measured) else value

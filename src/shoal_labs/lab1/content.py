@@ -20,6 +20,7 @@ def content(measured: Lab1Measurements) -> Content:
     return Content(
         values={
             **measured.samples,
+            "data": plan.data.name,
             "parameters": measured.parameters,
             "held_out": 100 * plan.data.validation,
             "seeds": plan.seeds,

@@ -1,8 +1,7 @@
-import re
 from dataclasses import replace
 
 import pytest
-from reports import Listening, again_in_chinese, assert_judged, assert_whole, rows, text_of
+from reports import Listening, again_in_chinese, assert_judged, assert_whole, findings_in, rows, text_of
 
 from shoal.config.read import read
 from shoal.config.sections.data import DigitsConfig
@@ -141,6 +140,6 @@ def test_pruned_networks_are_compared_with_the_whole_one_after_the_same_fine_tun
     assert whole.prune.name == "none"
     assert whole.train.start.endswith("prune-whole-seed0")
     accuracies = [RunFolder(runs / name).finished_result()["test_accuracy"] for name in names]
-    (found,) = (row for row in rows(finished.folder, "findings") if row["claim"] == "accuracy_survives")
+    (found,) = (each for each in findings_in(finished.folder) if each["claim"] == "accuracy_survives")
     for name, accuracy in zip(("whole", "pruned"), accuracies, strict=True):
-        assert re.search(rf"{name} = ([\d.]+)", found["numbers"])[1] == str(100 * accuracy)
+        assert found["numbers"][name] == str(100 * accuracy)

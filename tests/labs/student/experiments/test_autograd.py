@@ -1,7 +1,7 @@
 """The autograd lab with a student's tape."""
 
 import pytest
-from reports import assert_whole, rows, text_of
+from reports import assert_whole, findings_in, rows, text_of
 from student_folders import report_of, written_by_student
 
 TASKS = ("mul", "add", "sum", "expand", "grad")
@@ -20,7 +20,7 @@ TOO_LARGE = NOT_ADDED.replace("torch.ones((), ", "torch.full((), 1e30, ")
 def report(folder, out, lang="en"):
     outcome, words = report_of(folder, "autograd", "tape.py", out, lang=lang, tasks=TASKS)
     assert_whole(outcome.folder, words)
-    return outcome, {row["claim"]: row["verdict"] for row in rows(outcome.folder, "findings")}
+    return outcome, {row["claim"]: row["verdict"] for row in findings_in(outcome.folder)}
 
 
 def test_a_right_tape_has_torchs_gradients(tmp_path):

@@ -4,15 +4,14 @@ from dataclasses import replace
 
 import pytest
 from hand_ins import COURSE_MODEL, COURSE_OPTIMIZER, hand_in
-from outcomes import explained
-from reports import assert_whole, rows, text_of
+from reports import assert_whole, findings_in, rows, text_of
 from student_folders import report_of, written_by_student
 
 from shoal.config.sections.data import SyntheticConfig
 from shoal.errors import ConfigError
+from shoal_labs.lab1.claims import CLAIMS
 from shoal_labs.lab1.plan import Lab1Plan, Lab1Size
 from shoal_labs.student.submission import read_submission
-from shoal_labs.words import load_words
 
 TASKS = ("zero_grad", "gd_step", "sgd_step", "adam_step")
 UNCORRECTED = """
@@ -35,8 +34,8 @@ def report(folder, out, **more):
 
 def equal_findings(outcome):
     """The verdict on each optimizer's rule."""
-    found = [row for row in rows(outcome.folder, "findings") if row["claim"] == "own_equal"]
-    return {row["numbers"].partition(";")[0].removeprefix("part = "): row["verdict"] for row in found}
+    found = [each for each in findings_in(outcome.folder) if each["claim"] == "own_equal"]
+    return {each["numbers"]["part"]: each["verdict"] for each in found}
 
 
 def test_a_right_solution_in_the_courses_shape_holds(tmp_path):
@@ -48,7 +47,7 @@ def test_a_right_solution_in_the_courses_shape_holds(tmp_path):
     assert "class MySGD(GdOptimizer)" in text  # the student's file, and none of ours
     assert "class SgdOptimizer" not in text
     claims = {row["claim"] for row in rows(outcome.folder, "findings")}
-    assert claims == {"own_equal", *explained(load_words("shoal_labs.lab1", "en"))}
+    assert claims == {"own_equal", *(claim.name for claim in CLAIMS)}
     assert {row["optimizer"] for row in rows(outcome.folder, "results")} == {"gd", "sgd", "adam"}
 
 

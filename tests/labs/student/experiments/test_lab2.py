@@ -2,7 +2,7 @@
 
 import math
 
-from reports import assert_whole, rows, text_of
+from reports import assert_whole, findings_in, rows, text_of
 from student_folders import TINY, report_of, written_by_student
 
 from shoal_labs.student.experiments.lab2 import findings
@@ -14,9 +14,9 @@ TASKS = ("allreduce_average_gradients", "allgather_average_gradients", "reduce_a
 def verdicts(outcome):
     """The verdict on every claim, by claim and function."""
     found = {}
-    for row in rows(outcome.folder, "findings"):
-        part = row["numbers"].partition(";")[0].partition(" = ")[2].removesuffix("_average_gradients")
-        found[row["claim"], part] = row["verdict"]
+    for each in findings_in(outcome.folder):
+        part = next(iter(each["numbers"].values())).removesuffix("_average_gradients")
+        found[each["claim"], part] = each["verdict"]
     return found
 
 
