@@ -231,7 +231,7 @@ class _Meeting:
             f"{', '.join(map(str, late))}. It waits for them, at most {self._timeout_s:g} s. "
             + f"{sentence} {SETTINGS}".lstrip(),
             SlowMemberWarning,
-            stacklevel=8,  # the program's line, through shoal.join
+            stacklevel=7,  # the program's line, through shoal.join
         )
 
     def _missing(self) -> JoinError:
