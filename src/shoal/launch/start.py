@@ -1,24 +1,18 @@
-"""Start workers, one per place, and hold each by a handle. A place says where and how a worker runs.
-
-There are two kinds of places: a thread (`threads.ThreadPlace`) and a process of this machine
-(`processes.ProcessPlace`). Another kind, such as a network namespace or another machine, is one more class with
-`start`. A restart is another `start` of the same task.
-"""
+"""Start workers and hold each by a handle: of a thread (`threads.py`) or of a process (`process/processes.py`)."""
 
 import json
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from shoal.launch.failure import Failure
 from shoal.launch.reports import Report
 
 END_S = 5.0
 """How long workers that were killed may take to end."""
-Task = TypeVar("Task", contravariant=True)
-Handle = TypeVar("Handle", bound="WorkerHandle", covariant=True)
+Handle = TypeVar("Handle", bound="WorkerHandle")
 
 
 class WorkerHandle(ABC):
@@ -95,20 +89,12 @@ def end_all(handles: Sequence[WorkerHandle], wait_s: float = END_S) -> list[Work
     return [handle for handle in handles if not handle.close(max(0.0, deadline - time.monotonic()))]
 
 
-class WorkerPlace(Protocol[Task, Handle]):
-    """Where and how one worker runs."""
-
-    def start(self, task: Task, rank: int, size: int) -> Handle:
-        """Start the worker of this rank, and return at once."""
-        ...
-
-
-def start(task: Task, places: Sequence[WorkerPlace[Task, Handle]]) -> list[Handle]:
-    """Start the task in every place; the worker in the first one is rank 0. If one cannot start, none is left."""
+def start(starters: Sequence[Callable[[int], Handle]]) -> list[Handle]:
+    """Start the worker of each rank by its function, which gets the rank. If one cannot start, none is left."""
     handles: list[Handle] = []
     try:
-        for rank, place in enumerate(places):
-            handles.append(place.start(task, rank, len(places)))
+        for rank, starter in enumerate(starters):
+            handles.append(starter(rank))
     except BaseException:
         end_all(handles)
         raise

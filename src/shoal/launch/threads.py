@@ -28,21 +28,10 @@ def run(size: int, work: Callable[[ThreadGroup], Value], limit_s: float | None =
     >>> run(3, lambda group: group.rank + group.size)
     [3, 4, 5]
     """
-    handles = start(work, [ThreadPlace[Value](group) for group in ThreadGroup.world(size, limit_s)])
+    groups = ThreadGroup.world(size, limit_s)
+    handles = start([lambda rank: ThreadHandle(rank, work, groups[rank])] * size)
     supervise(handles, Policy())
     return [handle.values[0] for handle in handles]
-
-
-@final
-class ThreadPlace(Generic[Value]):
-    """A thread of this process, with its member of a group."""
-
-    def __init__(self, group: ThreadGroup) -> None:
-        self._group = group
-
-    def start(self, task: Callable[[ThreadGroup], Value], rank: int, size: int) -> "ThreadHandle[Value]":
-        """Start the thread."""
-        return ThreadHandle(rank, task, self._group)
 
 
 @final
