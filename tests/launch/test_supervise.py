@@ -6,8 +6,7 @@ import os
 import pytest
 
 from shoal.errors import WorkerError
-from shoal.launch.start import WorkerHandle, start
-from shoal.launch.supervise import Listener, Policy, supervise
+from shoal.launch.supervise import Listener, Policy, WorkerHandle, start, supervise
 
 
 class ScriptedHandle(WorkerHandle):

@@ -58,7 +58,6 @@ def run(
 
 
 def _fork(task: Work, fresh: bool, launch: Launch, rank: int) -> ProcessHandle:
-    """Fork, and do the work in the copy."""
     with contextlib.ExitStack() as undo, inheritable(launch.secret) as secret:
         read_end, write_end = os.pipe()
         undo.callback(os.close, read_end)

@@ -27,8 +27,15 @@ from shoal.launch.cores import threads_per_worker
 from shoal.launch.process.child import ChildProcess, start_program
 from shoal.launch.process.orphans import OrphanKiller, orphan_killer
 from shoal.launch.process.template import Template, template_for
-from shoal.launch.start import WorkerHandle, end_all, start
-from shoal.launch.supervise import Listener, Policy, SignalRelay, supervise
+from shoal.launch.supervise import (
+    Listener,
+    Policy,
+    SignalRelay,
+    WorkerHandle,
+    end_all,
+    start,
+    supervise,
+)
 
 STORE_TIMEOUT_S = 60.0
 
