@@ -54,10 +54,10 @@ def _on_flat(algorithm: Algorithm) -> Algorithm:
     def run(group: Messenger, buffer: Tensor) -> None:
         if group.size == 1:
             return
-        contiguous = buffer.detach().contiguous()
-        algorithm(group, contiguous.view(-1))
-        if contiguous.data_ptr() != buffer.data_ptr():
-            buffer.detach().copy_(contiguous)
+        buffer = buffer.detach()
+        row = flat(buffer)
+        algorithm(group, row)
+        write_back(buffer, row)
 
     return run
 

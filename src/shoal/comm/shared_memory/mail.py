@@ -8,38 +8,30 @@ side calls or waits.
 import time
 from collections import deque
 from functools import partial
-from typing import NamedTuple, final
+from typing import final
 
 import torch
 from torch import Tensor
 
+from shoal.comm.algorithms import flat
+from shoal.comm.group import ANYONE
 from shoal.comm.shared_memory.arena import BOX_BYTES, LINE, NUM_BOXES, Arena, ArenaLayout, find_fence
 from shoal.comm.shared_memory.progress import Channel, Pending, ProgressEngine, Roster
 from shoal.comm.signature import Signature, decode, encode, message_mismatch
 
 
+@final
 class PendingMessage(Pending):
-    """A message that a caller may wait for; `source` is the rank that sends it."""
+    """A message on one side, which a caller may wait for; `source` is the rank that sends it."""
 
-    __slots__ = ("source",)
+    __slots__ = ("call", "data", "source", "tensor")
 
-    source: int
-
-
-class _Message(NamedTuple):
-    """One message on one side. `data` are the bytes of `tensor`, or of a copy where it is strided."""
-
-    @classmethod
-    def of(cls, call: Signature, tensor: Tensor, pending: PendingMessage) -> "_Message":
-        """The message that fills `tensor`, or that it fills."""
-        flat = tensor.contiguous()
-        data = flat.view(-1).view(torch.uint8) if flat.numel() else torch.empty(0, dtype=torch.uint8)
-        return cls(call, tensor, data, pending)
-
-    call: Signature
-    tensor: Tensor
-    data: Tensor
-    pending: PendingMessage
+    def __init__(self, progress: ProgressEngine, channel: Channel, call: Signature, tensor: Tensor) -> None:
+        super().__init__(progress, channel)
+        self.call, self.tensor = call, tensor
+        self.data = flat(tensor).view(torch.uint8)
+        """The bytes of `tensor`, or of a copy where it is strided."""
+        self.source = ANYONE
 
 
 class _Messages(Channel):
@@ -48,17 +40,17 @@ class _Messages(Channel):
     def __init__(self, progress: ProgressEngine, roster: Roster) -> None:
         self.roster = roster
         self._progress = progress
-        self._queue: deque[_Message] = deque()
+        self._queue: deque[PendingMessage] = deque()
 
     def issue(self, call: Signature, tensor: Tensor) -> PendingMessage:
         if self._progress.error is not None:
             raise self._progress.error
-        pending = PendingMessage(self._progress, self)
-        self.put(_Message.of(call, tensor, pending))
+        message = PendingMessage(self._progress, self, call, tensor)
+        self.put(message)
         self._progress.advance()
-        return pending
+        return message
 
-    def put(self, message: _Message) -> None:
+    def put(self, message: PendingMessage) -> None:
         self._queue.append(message)
         if len(self._queue) == 1:
             self._progress.add(self)
@@ -90,8 +82,8 @@ class _Mailbox(_Messages):
         self._chunks = 0
         """How many chunks this side has sent or taken so far."""
 
-    def put(self, message: _Message) -> None:
-        message.pending.source, message.pending.channel = self._sender, self
+    def put(self, message: PendingMessage) -> None:
+        message.source, message.channel = self._sender, self
         super().put(message)
 
     def has_unclaimed(self) -> bool:
@@ -146,7 +138,7 @@ class _Mailbox(_Messages):
             tensor = message.tensor
             if not self._outgoing and message.data.data_ptr() != tensor.data_ptr():
                 tensor.copy_(message.data.view(tensor.dtype).view(tensor.shape))
-            message.pending.over = True
+            message.over = True
             if not self._queue:
                 self._progress.remove(self)
 
