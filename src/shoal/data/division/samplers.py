@@ -38,21 +38,19 @@ from shoal.data.division.partition import Rule
 from shoal.data.division.subsets import length_of, partition
 from shoal.errors import ArgumentError, ConfigError
 
-
-class _Epochs(threading.local):
-    begun = 0
-
-
-_EPOCHS = _Epochs()
+_epochs = threading.local()
 
 
 def epochs_begun() -> int:
     """How many times this thread, which may be one of several workers, has called `set_epoch` of any sampler."""
-    return _EPOCHS.begun
+    return getattr(_epochs, "begun", 0)
 
 
 class WorkerSampler(Sampler[int], ABC):
     """The base of the samplers. Iterating does not use torch's global random state."""
+
+    counts: tuple[int, ...]
+    """Samples of an epoch of each worker, by rank."""
 
     def __init__(self, dataset: Dataset[Any], num_replicas: int | None, rank: int | None, seed: Seed) -> None:
         self.dataset = dataset
@@ -67,11 +65,6 @@ class WorkerSampler(Sampler[int], ABC):
                 f"Use at most {self.num_samples:,} workers.",
             )
 
-    @property
-    @abstractmethod
-    def counts(self) -> tuple[int, ...]:
-        """Samples of an epoch of each worker, by rank."""
-
     @abstractmethod
     def indices(self) -> Tensor:
         """This worker's samples of the current epoch, in order."""
@@ -80,7 +73,7 @@ class WorkerSampler(Sampler[int], ABC):
     def set_epoch(self, epoch: int) -> None:
         """Select the epoch's order; call it on all workers before each epoch."""
         self.epoch = epoch
-        _EPOCHS.begun += 1
+        _epochs.begun = epochs_begun() + 1
 
     @checks_arguments
     def step_sizes(self, batch_size: Count) -> tuple[int, ...]:
@@ -117,12 +110,8 @@ class DistributedSampler(WorkerSampler):
         super().__init__(dataset, num_replicas, rank, seed)
         self.shuffle = shuffle
         self.drop_last = drop_last
-
-    @property
-    def counts(self) -> tuple[int, ...]:
-        """Samples of each worker: equal to within one, or exactly with `drop_last`."""
-        left_over = self.num_samples % self.num_replicas if self.drop_last else 0
-        return even_shares(self.num_samples - left_over, self.num_replicas)
+        left_over = self.num_samples % self.num_replicas if drop_last else 0
+        self.counts = even_shares(self.num_samples - left_over, self.num_replicas)
 
     def indices(self) -> Tensor:
         """Every W-th sample of the epoch's order, starting at the rank."""
@@ -164,11 +153,7 @@ class PartitionSampler(WorkerSampler):
             allow_empty=allow_empty,
             **options,
         ).parts
-
-    @property
-    def counts(self) -> tuple[int, ...]:
-        """Samples of each worker."""
-        return tuple(len(part) for part in self.parts)
+        self.counts = tuple(len(part) for part in self.parts)
 
     def indices(self) -> Tensor:
         """This worker's part, shuffled for the epoch unless `shuffle` is False."""
@@ -195,11 +180,7 @@ class RandomSampler(WorkerSampler):
         super().__init__(dataset, num_replicas, rank, seed)
         self.draws = self.num_samples if draws is None else draws
         """Draws of an epoch over all workers; by default the number of samples."""
-
-    @property
-    def counts(self) -> tuple[int, ...]:
-        """Draws of each worker."""
-        return even_shares(self.draws, self.num_replicas)
+        self.counts = even_shares(self.draws, self.num_replicas)
 
     def indices(self) -> Tensor:
         """This worker's draws of the epoch."""
