@@ -7,7 +7,7 @@ communication.
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import cast, final
 
 import torch
 from torch import Tensor
@@ -72,18 +72,9 @@ class _TracedWork:
     def done(self) -> bool:
         return self._work.done()
 
-
-@final
-class _TracedReceipt:
-    """A traced `recv`."""
-
-    def __init__(self, work: _TracedWork, receipt: Receipt) -> None:
-        self.wait, self.done = work.wait, work.done
-        self._receipt = receipt
-
     @property
     def source(self) -> int:
-        return self._receipt.source
+        return cast(Receipt, self._work).source  # only a `recv` has one
 
 
 @final
@@ -144,11 +135,11 @@ class Traced(WrappedGroup):
             self, "send", tensor.nbytes, self.clock(), self._group.issue_send(call, tensor, to)
         )
 
-    def issue_recv(self, call: Signature, tensor: Tensor, sender: int) -> "_TracedReceipt":
+    def issue_recv(self, call: Signature, tensor: Tensor, sender: int) -> Receipt:
         """Receive a message."""
-        start_ns = self.clock()
-        receipt = self._group.issue_recv(call, tensor, sender)
-        return _TracedReceipt(_TracedWork(self, "recv", tensor.nbytes, start_ns, receipt), receipt)
+        return _TracedWork(
+            self, "recv", tensor.nbytes, self.clock(), self._group.issue_recv(call, tensor, sender)
+        )
 
     def around(self, group: Group, ranks: Sequence[int]) -> "Traced":
         """A smaller group, traced under a name that lists its ranks."""

@@ -227,10 +227,7 @@ class Judge:
 
     def judge(self, facts: Facts) -> GroupError | None:
         """The error for a member that will not come, or None; warns when it is slow."""
-        error = verdict(facts, self.limit_s)
-        if error is None:
-            self._note([facts], speaks=True)
-        return error
+        return self.judge_all([facts])
 
     def judge_all(self, members: Sequence[Facts], speaks: bool = True) -> GroupError | None:
         """The error for a wait that needs every one of the members: of the first that will not come.

@@ -132,17 +132,13 @@ def _ran_ns(pid: int) -> int:
 
 
 @lru_cache(maxsize=1)
-def _answer_stack_requests(pid: int) -> int:
+def answer_stack_requests(pid: int) -> int:
+    """Answer the signal from now on; returns the descriptor that peers read. Once per process: `pid` is this one's."""
     if not hasattr(os, "memfd_create"):
         return -1  # not Linux: no peer could read it
     descriptor = os.memfd_create("shoal stacks", os.MFD_CLOEXEC)
     faulthandler.register(STACK_SIGNAL, file=descriptor, all_threads=True)
     return descriptor
-
-
-def answer_stack_requests() -> int:
-    """Answer the signal from now on; returns the descriptor that peers read. Once per process."""
-    return _answer_stack_requests(os.getpid())
 
 
 def _wait_for_turn(file: BinaryIO) -> None:

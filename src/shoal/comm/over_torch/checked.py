@@ -70,7 +70,6 @@ class _CheckedMail:
         self._num_sent: Counter[int] = Counter()
 
     def send(self, call: Signature, tensor: Tensor, to: int) -> _CheckedMessage:
-        """Send to one member."""
         look = self._look_for(to, f"recv from rank {self._own_name}")
         self._num_sent[to] += 1
         tag = FIRST_TAG + self._num_sent[to] % NUM_TAGS
@@ -87,7 +86,6 @@ class _CheckedMail:
         return _CheckedMessage(self._checker, self._thread(to, outgoing=True).add(work), look)
 
     def recv(self, call: Signature, tensor: Tensor, sender: int) -> _CheckedMessage:
-        """Receive from one member, or from anyone."""
         sources = [] if sender == ANYONE else [sender]
 
         def work() -> None:
@@ -158,7 +156,7 @@ class CheckedGroup(Group):
         self._larger: CheckedGroup | None = None
         self._smaller: set[CheckedGroup] = set()
         with checker.naming(self._look_for_members):
-            checker.presence.signs.enter(name)
+            checker.presence.signs.wait_in(name, 0)
             # A store's connection is busy while torch waits in it, and this thread looks for members meanwhile.
             apart = store.clone()
         apart.set(f"arrivals/{rank}", "")

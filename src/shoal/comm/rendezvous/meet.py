@@ -114,7 +114,6 @@ class _Meeting:
         self._has_claimed = False
 
     def cards(self) -> list[Card]:
-        """All cards, once all are there."""
         started, warned = time.monotonic(), False
         next_comparison_s = COMPARE_SECRETS_EVERY_S
         self._store.note_secret()
