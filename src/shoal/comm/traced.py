@@ -28,10 +28,6 @@ class Total:
     blocked_ns: int = 0
 
 
-def _ignore(span: Span) -> None:
-    del span
-
-
 @final
 class _TracedWork:
     """A work whose call is recorded once it has been waited for."""
@@ -94,7 +90,7 @@ class Traced(WrappedGroup):
     def __init__(
         self,
         group: Group,
-        record: Callable[[Span], None] = _ignore,
+        record: Callable[[Span], object] = lambda span: None,
         name: str = "world",
         clock: HostTime = host_ns,
         totals: dict[str, Total] | None = None,

@@ -1,7 +1,7 @@
 """Samples of the user's own, as two tensors: from tensors, arrays, a torch Dataset, a DataLoader or any iterable."""
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
 import numpy as np
@@ -170,7 +170,7 @@ def _tensor(value: Any, what: str, where: str) -> Tensor:
         ) from error
 
 
-def _joined(batches: Sequence[Tensor], what: str, where: str) -> Tensor:
+def _joined(batches: tuple[Tensor, ...], what: str, where: str) -> Tensor:
     """The batches of a DataLoader, one after the other."""
     for index, batch in enumerate(batches):
         if batch.ndim == 0 or batch.shape[1:] != batches[0].shape[1:]:
@@ -182,7 +182,7 @@ def _joined(batches: Sequence[Tensor], what: str, where: str) -> Tensor:
     return torch.cat(batches)
 
 
-def _stacked(values: Sequence[Tensor], what: str, where: str) -> Tensor:
+def _stacked(values: tuple[Tensor, ...], what: str, where: str) -> Tensor:
     for index, value in enumerate(values):
         if value.shape != values[0].shape:
             raise DataError(
@@ -190,4 +190,4 @@ def _stacked(values: Sequence[Tensor], what: str, where: str) -> Tensor:
                 f"{list(values[0].shape)}",
                 "All samples need one shape: resize, crop or pad them.",
             )
-    return torch.stack(tuple(values))
+    return torch.stack(values)
