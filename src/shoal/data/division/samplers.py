@@ -49,9 +49,6 @@ def epochs_begun() -> int:
 class WorkerSampler(Sampler[int], ABC):
     """The base of the samplers. Iterating does not use torch's global random state."""
 
-    counts: tuple[int, ...]
-    """Samples of an epoch of each worker, by rank."""
-
     def __init__(self, dataset: Dataset[Any], num_replicas: int | None, rank: int | None, seed: Seed) -> None:
         self.dataset = dataset
         self.num_samples = length_of(dataset)
@@ -64,6 +61,11 @@ class WorkerSampler(Sampler[int], ABC):
                 f"{self.num_samples:,} samples are too few for {self.num_replicas:,} workers",
                 f"Use at most {self.num_samples:,} workers.",
             )
+
+    @property
+    @abstractmethod
+    def counts(self) -> tuple[int, ...]:
+        """Samples of an epoch of each worker, by rank."""
 
     @abstractmethod
     def indices(self) -> Tensor:
@@ -110,8 +112,12 @@ class DistributedSampler(WorkerSampler):
         super().__init__(dataset, num_replicas, rank, seed)
         self.shuffle = shuffle
         self.drop_last = drop_last
-        left_over = self.num_samples % self.num_replicas if drop_last else 0
-        self.counts = even_shares(self.num_samples - left_over, self.num_replicas)
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Samples of each worker: equal to within one, or exactly with `drop_last`."""
+        left_over = self.num_samples % self.num_replicas if self.drop_last else 0
+        return even_shares(self.num_samples - left_over, self.num_replicas)
 
     def indices(self) -> Tensor:
         """Every W-th sample of the epoch's order, starting at the rank."""
@@ -153,7 +159,11 @@ class PartitionSampler(WorkerSampler):
             allow_empty=allow_empty,
             **options,
         ).parts
-        self.counts = tuple(len(part) for part in self.parts)
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Samples of each worker."""
+        return tuple(len(part) for part in self.parts)
 
     def indices(self) -> Tensor:
         """This worker's part, shuffled for the epoch unless `shuffle` is False."""
@@ -180,7 +190,11 @@ class RandomSampler(WorkerSampler):
         super().__init__(dataset, num_replicas, rank, seed)
         self.draws = self.num_samples if draws is None else draws
         """Draws of an epoch over all workers; by default the number of samples."""
-        self.counts = even_shares(self.draws, self.num_replicas)
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Draws of each worker."""
+        return even_shares(self.draws, self.num_replicas)
 
     def indices(self) -> Tensor:
         """This worker's draws of the epoch."""
