@@ -12,7 +12,7 @@ from shoal.events.clocks import RunDelay
 def delays_ns(monkeypatch):
     """What the kernel has counted for each thread so far, and a clock that stands at one second."""
     found, now_ns = {"1": 5_000_000_000, "2": 0}, iter((0, 1_000_000_000))
-    monkeypatch.setattr(clocks, "_delays_ns", lambda: dict(found))
+    monkeypatch.setattr(clocks, "delays_ns", lambda: dict(found))
     monkeypatch.setattr(clocks.time, "perf_counter_ns", lambda: next(now_ns))
     return found
 

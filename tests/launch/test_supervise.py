@@ -6,8 +6,7 @@ import os
 import pytest
 
 from shoal.errors import WorkerError
-from shoal.launch.start import WorkerHandle, start
-from shoal.launch.supervise import Listener, Policy, supervise
+from shoal.launch.supervise import Listener, Policy, WorkerHandle, start, supervise
 
 
 class ScriptedHandle(WorkerHandle):
@@ -37,18 +36,12 @@ class ScriptedHandle(WorkerHandle):
         return self._ends
 
 
-class ScriptedPlace:
-    def __init__(self, code, *reports, **behaviour):
-        self.code, self.reports, self.behaviour = code, reports, behaviour
-
-    def start(self, task, rank, size):
-        task.append((rank, size))
-        return ScriptedHandle(rank, self.reports, self.code, **self.behaviour)
+def scripted(code, *reports, **behaviour):
+    return lambda rank: ScriptedHandle(rank, reports, code, **behaviour)
 
 
-class BrokenPlace:
-    def start(self, task, rank, size):
-        raise OSError("no more processes")
+def broken(rank):
+    raise OSError("no more processes")
 
 
 class Noting(Listener):
@@ -71,25 +64,25 @@ def failed(message, blames=None, hint=""):
     return {"kind": "failed", "failure": about}
 
 
-def test_ranks_follow_the_places_and_reports_reach_the_listener():
-    task, listener = [], Noting()
-    handles = start(task, [ScriptedPlace(0, {"kind": "hello"}, FINISHED), ScriptedPlace(0, FINISHED)])
+def test_ranks_follow_the_order_and_reports_reach_the_listener():
+    listener = Noting()
+    handles = start([scripted(0, {"kind": "hello"}, FINISHED), scripted(0, FINISHED)])
     supervise(handles, Policy(), listener)
-    assert task == [(0, 2), (1, 2)]
+    assert [handle.rank for handle in handles] == [0, 1]
     assert listener.notes == [(0, "hello"), (0, "finished"), (1, "finished")]
     assert [handle.log for handle in handles] == [["kill", "close"]] * 2
 
 
-def test_a_place_that_cannot_start_ends_the_workers_before_it(monkeypatch):
+def test_a_worker_that_cannot_start_ends_the_workers_before_it(monkeypatch):
     closed = []
     monkeypatch.setattr(ScriptedHandle, "close", lambda handle, wait_s: closed.append(handle.rank))
     with pytest.raises(OSError, match="no more processes"):
-        start([], [ScriptedPlace(None), ScriptedPlace(None), BrokenPlace()])
+        start([scripted(None), scripted(None), broken])
     assert closed == [0, 1]
 
 
 def test_a_failure_that_blames_another_rank_gives_way_to_that_ranks_own():
-    handles = start([], [ScriptedPlace(None, failed("rank 1 is gone", blames=1)), ScriptedPlace(3)])
+    handles = start([scripted(None, failed("rank 1 is gone", blames=1)), scripted(3)])
     with pytest.raises(WorkerError, match="rank 1 of 2 exited with code 3") as caught:
         supervise(handles, Policy(grace_s=0.05), Noting())
     assert caught.value.hint == "Try again."
@@ -100,7 +93,7 @@ def test_a_failure_that_is_repeated_gives_way_to_that_of_the_worker_that_saw_it(
     """The worker that saw where the stuck one is may be the second to report it."""
     seen, repeated = failed("rank 2 is stuck", 2, hint="in a loop"), failed("rank 2 is stuck", 2)
     for order in ((seen, repeated), (repeated, seen)):
-        handles = start([], [ScriptedPlace(1, report) for report in order])
+        handles = start([scripted(1, report) for report in order])
         with pytest.raises(WorkerError, match="rank 2 is stuck") as caught:
             supervise(handles, Policy(grace_s=0.05))
         assert "in a loop" in caught.value.hint
@@ -113,27 +106,27 @@ class Continuing(Noting):
 
 
 def test_a_rank_without_which_the_others_continue_is_the_failure_if_they_blame_it():
-    handles = start([], [ScriptedPlace(3), ScriptedPlace(0, FINISHED)])
+    handles = start([scripted(3), scripted(0, FINISHED)])
     supervise(handles, Policy(), listener := Continuing())
     assert listener.notes == [(0, "lost"), (1, "finished")]
-    handles = start([], [ScriptedPlace(3), ScriptedPlace(2, failed("rank 0 is gone", blames=0))])
+    handles = start([scripted(3), scripted(2, failed("rank 0 is gone", blames=0))])
     with pytest.raises(WorkerError, match="rank 0 of 2 exited with code 3"):
         supervise(handles, Policy(grace_s=0.05), Continuing())
-    handles = start([], [ScriptedPlace(2, failed("rank 1 is gone", blames=1)), ScriptedPlace(3)])
+    handles = start([scripted(2, failed("rank 1 is gone", blames=1)), scripted(3)])
     with pytest.raises(WorkerError, match="rank 1 of 2 exited with code 3"):
         supervise(handles, Policy(grace_s=0.05), listener := Continuing())
     assert listener.notes == [], "the failure was known before"
 
 
 def test_after_a_failure_the_others_have_their_grace_and_are_ended():
-    handles = start([], [ScriptedPlace(1, failed("no such column")), ScriptedPlace(None)])
+    handles = start([scripted(1, failed("no such column")), scripted(None)])
     with pytest.raises(WorkerError, match="rank 0 of 2 failed: ValueError: no such column"):
         supervise(handles, Policy(grace_s=0.05))
     assert handles[1].log == ["kill", "close"]
 
 
 def test_how_a_process_ends_after_its_work_is_done_does_not_matter():
-    supervise(start([], [ScriptedPlace(-11, FINISHED)]), Policy())
+    supervise(start([scripted(-11, FINISHED)]), Policy())
 
 
 # No wait without end.
@@ -143,7 +136,7 @@ HASTY = Policy(grace_s=0.05, stopped_s=0.2, end_s=0.2, finish_s=0.2)
 
 def test_a_worker_that_is_stopped_before_it_has_finished_is_given_up():
     """After its last collective, or while it starts: no other worker waits for it."""
-    handles = start([], [ScriptedPlace(0, FINISHED), ScriptedPlace(None, stopped_s=60.0)])
+    handles = start([scripted(0, FINISHED), scripted(None, stopped_s=60.0)])
     with pytest.raises(WorkerError, match=r"rank 1 of 2 is stopped \(SIGSTOP\)") as caught:
         supervise(handles, Policy(grace_s=0.05, stopped_s=0.2), Noting())
     assert "SHOAL_TIMEOUT_S" in caught.value.hint
@@ -152,21 +145,21 @@ def test_a_worker_that_is_stopped_before_it_has_finished_is_given_up():
 
 @pytest.mark.parametrize(("stopped_s", "state"), [(60.0, "stopped"), (0.0, "still there")])
 def test_a_worker_that_has_done_its_work_and_does_not_end_is_killed_and_the_run_counts(stopped_s, state):
-    handles = start([], [ScriptedPlace(0, FINISHED), ScriptedPlace(None, FINISHED, stopped_s=stopped_s)])
+    handles = start([scripted(0, FINISHED), scripted(None, FINISHED, stopped_s=stopped_s)])
     with pytest.warns(UserWarning, match=f"rank 1 had done its work, but was {state}.* killed"):
         supervise(handles, HASTY)
     assert handles[1].log == ["kill", "kill", "close"]
 
 
 def test_a_run_of_ours_does_not_wait_for_ever_for_the_last_worker():
-    handles = start([], [ScriptedPlace(0, FINISHED), ScriptedPlace(None)])
+    handles = start([scripted(0, FINISHED), scripted(None)])
     with pytest.raises(WorkerError, match="rank 1 of 2 has not finished 0 s after the first worker"):
         supervise(handles, HASTY)
 
 
 def test_a_worker_that_cannot_be_killed_is_named_and_left():
     """As a process in state D."""
-    handles = start([], [ScriptedPlace(1, failed("no such column")), ScriptedPlace(None, ends=False)])
+    handles = start([scripted(1, failed("no such column")), scripted(None, ends=False)])
     with (
         pytest.warns(UserWarning, match="rank 1 was killed and has not ended: it waits in the kernel"),
         pytest.raises(WorkerError, match="no such column"),

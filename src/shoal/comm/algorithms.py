@@ -21,14 +21,14 @@ circle. In each of them one worker alone adds any given element, or all add in t
 worker ends with the same bits.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
 
 import torch
 from torch import Tensor
 
-from shoal.comm.group import Messenger
-from shoal.comm.reduction import Op, tree_reduce
+from shoal.comm.group import Messenger, Work
+from shoal.comm.reduction import COMBINE, Op, tree_reduce
 
 
 def flat(tensor: Tensor) -> Tensor:
@@ -54,10 +54,10 @@ def _on_flat(algorithm: Algorithm) -> Algorithm:
     def run(group: Messenger, buffer: Tensor) -> None:
         if group.size == 1:
             return
-        contiguous = buffer.detach().contiguous()
-        algorithm(group, contiguous.view(-1))
-        if contiguous.data_ptr() != buffer.data_ptr():
-            buffer.detach().copy_(contiguous)
+        buffer = buffer.detach()
+        row = flat(buffer)
+        algorithm(group, row)
+        write_back(buffer, row)
 
     return run
 
@@ -77,11 +77,16 @@ def others(group: Messenger) -> list[int]:
     return [(group.rank + distance) % group.size for distance in range(1, group.size)]
 
 
+def wait_for_all(works: Iterable[Work]) -> None:
+    """Wait for these calls, in order."""
+    for work in works:
+        work.wait()
+
+
 def _sum_with_arrivals(group: Messenger, mine: Tensor, senders: list[int]) -> None:
     """Make `mine` the balanced-tree sum of itself and one buffer from every sender."""
     contributions = {sender: torch.empty_like(mine) for sender in senders}
-    for work in [group.recv(tensor, sender) for sender, tensor in contributions.items()]:
-        work.wait()
+    wait_for_all([group.recv(tensor, sender) for sender, tensor in contributions.items()])
     contributions[group.rank] = mine
     tree_reduce(Op.SUM, [contributions[rank] for rank in sorted(contributions)], out=mine)
 
@@ -95,8 +100,7 @@ def central(group: Messenger, buffer: Tensor) -> None:
     """
     if group.rank == 0:
         _sum_with_arrivals(group, buffer, others(group))
-        for work in [group.send(buffer, other) for other in others(group)]:
-            work.wait()
+        wait_for_all([group.send(buffer, other) for other in others(group)])
     else:
         group.send(buffer, 0).wait()
         group.recv(buffer, 0).wait()
@@ -131,8 +135,7 @@ def all_gather_sum(group: Messenger, buffer: Tensor) -> None:
     mine = buffer.clone()
     sends = [group.send(mine, other) for other in others(group)]
     _sum_with_arrivals(group, buffer, others(group))
-    for work in sends:
-        work.wait()
+    wait_for_all(sends)
 
 
 @_on_flat
@@ -146,11 +149,9 @@ def reduce_scatter_all_gather(group: Messenger, buffer: Tensor) -> None:
     mine = chunks[group.rank]
     scatter = [group.send(chunks[other], other) for other in others(group)]
     _sum_with_arrivals(group, mine, others(group))
-    for work in scatter:
-        work.wait()
+    wait_for_all(scatter)
     gather = [group.send(mine, other) for other in others(group)]
-    for work in [group.recv(chunks[other], other) for other in others(group)] + gather:
-        work.wait()
+    wait_for_all([group.recv(chunks[other], other) for other in others(group)] + gather)
 
 
 @_on_flat
@@ -186,21 +187,37 @@ def tree(group: Messenger, buffer: Tensor) -> None:
     Phase 1, reduce: in round d = 1, 2, 4 … every second survivor hands its sum to the one d ranks below,
     and rests. Phase 2, broadcast: the same edges backwards.
     """
-    distances = [1 << level for level in range((group.size - 1).bit_length())]
-    arrived = torch.empty_like(buffer)
-    for distance in distances:
-        if group.rank % (2 * distance) == distance:
-            group.send(buffer, group.rank - distance).wait()
-            break
-        if group.rank + distance < group.size:
-            group.recv(arrived, group.rank + distance).wait()
-            buffer += arrived
+    reduce_up_tree(group, buffer)
+    broadcast_down_tree(group, buffer)
 
-    for distance in reversed(distances):
-        if group.rank % (2 * distance) == distance:
-            group.recv(buffer, group.rank - distance).wait()
-        elif group.rank % (2 * distance) == 0 and group.rank + distance < group.size:
-            group.send(buffer, group.rank + distance).wait()
+
+def distances(group: Messenger) -> list[int]:
+    """1, 2, 4 …: the distances that connect all members, in rounds."""
+    return [1 << level for level in range((group.size - 1).bit_length())]
+
+
+def reduce_up_tree(group: Messenger, partial: Tensor, root: int = 0, op: Op = Op.SUM) -> None:
+    """Combine the members' tensors along a binomial tree; the root's ends as the result, the others' are used up."""
+    rank, size = group.rank, group.size
+    place, arrived = (rank - root) % size, torch.empty_like(partial)
+    for distance in distances(group):
+        if place % (2 * distance) == distance:
+            group.send(partial, (rank - distance) % size).wait()
+            return
+        if place + distance < size:
+            group.recv(arrived, (rank + distance) % size).wait()
+            COMBINE[op](partial, arrived, out=partial)
+
+
+def broadcast_down_tree(group: Messenger, buffer: Tensor, root: int = 0) -> None:
+    """Give all members the root's tensor along the same tree."""
+    rank, size = group.rank, group.size
+    place = (rank - root) % size
+    for distance in reversed(distances(group)):
+        if place % (2 * distance) == distance:
+            group.recv(buffer, (rank - distance) % size).wait()
+        elif place % (2 * distance) == 0 and place + distance < size:
+            group.send(buffer, (rank + distance) % size).wait()
 
 
 @_on_flat

@@ -106,18 +106,15 @@ class _ReceiptOnGpu:
 
     @property
     def source(self) -> int:
-        """The rank that sent the message."""
         return self._receipt.source
 
     def wait(self) -> None:
-        """Wait for the message, and copy it."""
         self._receipt.wait()
         if not self._has_landed:
             self._tensor.copy_(self._host)
             self._has_landed = True
 
     def done(self) -> bool:
-        """Whether `wait` would return at once."""
         return self._receipt.done()
 
 

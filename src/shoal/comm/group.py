@@ -85,15 +85,10 @@ class Finished:
 class Messenger(Protocol):
     """The part of a group that algorithms need."""
 
-    @property
-    def rank(self) -> int:
-        """This member's number, from 0."""
-        ...
-
-    @property
-    def size(self) -> int:
-        """How many members there are."""
-        ...
+    rank: int
+    """This member's number, from 0."""
+    size: int
+    """How many members there are."""
 
     def send(self, tensor: Tensor, to: int) -> Work:
         """Send to one member. `wait()` may return before the other has received."""

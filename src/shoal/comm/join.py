@@ -23,7 +23,7 @@ from shoal.comm.over_torch.checked import join_torch
 from shoal.comm.rendezvous.meet import Card, meet
 from shoal.comm.rendezvous.secret import warn_without_secret
 from shoal.comm.rendezvous.store import answers_within, connect, listen, own_address, serve
-from shoal.comm.rendezvous.tagged_store import TaggedStore, tagged
+from shoal.comm.rendezvous.tagged_store import tagged
 from shoal.comm.shared_memory.group import SharedMemoryGroup, shared_memory_works_here
 from shoal.comm.threads.group import ThreadGroup
 from shoal.config.arguments import checks_arguments
@@ -204,34 +204,6 @@ def join_in(
     """
     limit_s, timeout_s = limit_of(limit_s), limit_of(timeout_s)
     ours = tagged(store, rank)
-    with ours.kept():
-        return _group_in(ours, rank, size, kind, host, limit_s, timeout_s, facts or {}, holder, answering)
-
-
-def _group_in(
-    store: TaggedStore,
-    rank: int,
-    size: int,
-    kind: str,
-    host: str,
-    limit_s: float,
-    timeout_s: float,
-    facts: Mapping[str, str],
-    holder: int | None,
-    answering: Callable[[], AbstractContextManager[None]],
-) -> Group:
-    with answering():
-        cards = meet(
-            store.within("meet"),
-            rank,
-            size,
-            timeout_s,
-            {"group": kind, **facts},
-            able="1" if shared_memory_works_here() else "0",
-        )
-    if rank == 0 and (holder == 0 or not _together(cards)):
-        warn_without_secret(host)
-    chosen = _choose(cards, rank) if kind == "auto" else kind
 
     def over_torch(store: object, rank: int, size: int, backend: str) -> Group:
         return join_torch(
@@ -245,16 +217,23 @@ def _group_in(
             holder=holder if size == len(cards) else None,  # a rank of the whole world
         )
 
-    inner = store.within(chosen)
-    with answering():
-        if chosen == "shm":
-            group = SharedMemoryGroup.join(inner, rank, size, limit_s=limit_s, timeout_s=timeout_s)
-        else:
-            group = over_torch(inner, rank, size, chosen)
+    with ours.kept():
+        able = "1" if shared_memory_works_here() else "0"
+        with answering():
+            cards = meet(ours.within("meet"), rank, size, timeout_s, {"group": kind, **(facts or {})}, able)
+        if rank == 0 and (holder == 0 or not _together(cards)):
+            warn_without_secret(host)
+        chosen = _choose(cards, rank) if kind == "auto" else kind
+        inner = ours.within(chosen)
+        with answering():
+            if chosen == "shm":
+                group = SharedMemoryGroup.join(inner, rank, size, limit_s=limit_s, timeout_s=timeout_s)
+            else:
+                group = over_torch(inner, rank, size, chosen)
     if kind != "auto" or not torch.cuda.device_count():
         return group
     return ByDevice(
-        group, lambda name, rank, size, backend: over_torch(store.for_torch(name), rank, size, backend)
+        group, lambda name, rank, size, backend: over_torch(ours.for_torch(name), rank, size, backend)
     )
 
 

@@ -11,7 +11,7 @@ workers that differ from it in that coordinate only: for rank 4 above, `tensor` 
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from shoal.comm.group import Group
 from shoal.config.mesh import check_product
@@ -27,7 +27,7 @@ class Mesh:
         self.sizes = dict(sizes)
         self.coordinates = coordinates(world.rank, self.sizes)
         self._groups = {
-            axis: _group(world, ranks_along(axis, world.rank, self.sizes))
+            axis: world if size == world.size else world.split(ranks_along(axis, world.rank, self.sizes))
             for axis, size in self.sizes.items()
             if size > 1 or world.size == 1
         }
@@ -59,7 +59,3 @@ def ranks_along(axis: str, rank: int, sizes: Mapping[str, int]) -> list[int]:
     stride = math.prod(sizes[name] for name in names[names.index(axis) + 1 :])
     first = rank - coordinates(rank, sizes)[axis] * stride
     return [first + step * stride for step in range(sizes[axis])]
-
-
-def _group(world: Group, ranks: Sequence[int]) -> Group:
-    return world if len(ranks) == world.size else world.split(ranks)

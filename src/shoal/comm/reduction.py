@@ -73,13 +73,11 @@ def tree_steps(size: int) -> tuple[tuple[int, int, int], ...]:
     return tuple(steps)
 
 
-def tree_reduce(
-    op: Op, tensors: Sequence[Tensor], out: Tensor, scratch: Sequence[Tensor | None] = ()
-) -> None:
+def tree_reduce(op: Op, tensors: Sequence[Tensor], out: Tensor) -> None:
     """Put into `out` the reduction of `tensors` in balanced-tree order. `out` may be one of the tensors.
 
-    Costs size − 1 passes over the elements. Intermediate values go to `scratch` where it is given
-    (tensors shaped like `out`), and to fresh memory otherwise.
+    Costs size − 1 passes over the elements, and memory for about log₂ size intermediate values, which are written over
+    each other.
 
     >>> out = torch.empty(1)
     >>> tree_reduce(Op.AVERAGE, [torch.tensor([1.0]), torch.tensor([2.0]), torch.tensor([6.0])], out)
@@ -94,25 +92,13 @@ def tree_reduce(
         out.copy_(tensors[0])
     else:
         steps = tree_steps(size)
-        places: list[Any] = [*tensors, *scratch, *[None] * (size - len(scratch))]
+        places: list[Any] = [*tensors, *[None] * size]
         for target, left, right in steps[:-1]:
             places[target] = combine(places[left], places[right], out=places[target])
         _, left, right = steps[-1]
         combine(places[left], places[right], out=out)
     if op is Op.AVERAGE:
         out.div_(size)
-
-
-def num_scratch(size: int) -> int:
-    """How many scratch tensors `tree_reduce` of `size` tensors can use."""
-    return len({target for target, _, _ in tree_steps(size)})
-
-
-def reduce_block(op: Op, tensors: Sequence[Tensor], out: Tensor) -> None:
-    """`tree_reduce` of a block that fits the cache: intermediate values are written over each other."""
-    size = len(tensors)
-    scratch = [torch.empty_like(out) for _ in range(num_scratch(size))] if size > 2 else ()
-    tree_reduce(op, tensors, out, scratch)
 
 
 def reduce_into_first(op: Op, tensors: Sequence[Tensor]) -> None:

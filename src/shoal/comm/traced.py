@@ -7,7 +7,7 @@ communication.
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import cast, final
 
 import torch
 from torch import Tensor
@@ -26,10 +26,6 @@ class Total:
     calls: int = 0
     num_bytes: int = 0
     blocked_ns: int = 0
-
-
-def _ignore(span: Span) -> None:
-    del span
 
 
 @final
@@ -72,18 +68,9 @@ class _TracedWork:
     def done(self) -> bool:
         return self._work.done()
 
-
-@final
-class _TracedReceipt:
-    """A traced `recv`."""
-
-    def __init__(self, work: _TracedWork, receipt: Receipt) -> None:
-        self.wait, self.done = work.wait, work.done
-        self._receipt = receipt
-
     @property
     def source(self) -> int:
-        return self._receipt.source
+        return cast(Receipt, self._work).source  # only a `recv` has one
 
 
 @final
@@ -103,7 +90,7 @@ class Traced(WrappedGroup):
     def __init__(
         self,
         group: Group,
-        record: Callable[[Span], None] = _ignore,
+        record: Callable[[Span], object] = lambda span: None,
         name: str = "world",
         clock: HostTime = host_ns,
         totals: dict[str, Total] | None = None,
@@ -144,11 +131,11 @@ class Traced(WrappedGroup):
             self, "send", tensor.nbytes, self.clock(), self._group.issue_send(call, tensor, to)
         )
 
-    def issue_recv(self, call: Signature, tensor: Tensor, sender: int) -> "_TracedReceipt":
+    def issue_recv(self, call: Signature, tensor: Tensor, sender: int) -> Receipt:
         """Receive a message."""
-        start_ns = self.clock()
-        receipt = self._group.issue_recv(call, tensor, sender)
-        return _TracedReceipt(_TracedWork(self, "recv", tensor.nbytes, start_ns, receipt), receipt)
+        return _TracedWork(
+            self, "recv", tensor.nbytes, self.clock(), self._group.issue_recv(call, tensor, sender)
+        )
 
     def around(self, group: Group, ranks: Sequence[int]) -> "Traced":
         """A smaller group, traced under a name that lists its ranks."""

@@ -42,26 +42,26 @@ class RunDelay:
 
     def __init__(self) -> None:
         self._start_ns = time.perf_counter_ns()
-        self._before_ns = _delays_ns()
+        self._before_ns = delays_ns()
 
     def fraction(self) -> float | None:
         """The part of the time that the most delayed thread was ready but not scheduled; None if unknown."""
         elapsed_ns = time.perf_counter_ns() - self._start_ns
-        delays_ns = [now_ns - self._before_ns.get(thread, 0) for thread, now_ns in _delays_ns().items()]
-        return round(max(delays_ns) / elapsed_ns, 4) if delays_ns else None
+        waited_ns = [now_ns - self._before_ns.get(thread, 0) for thread, now_ns in delays_ns().items()]
+        return round(max(waited_ns) / elapsed_ns, 4) if waited_ns else None
 
 
-def _delays_ns() -> dict[str, int]:
-    """The time that each thread of this process has waited for a processor so far."""
-    delays_ns: dict[str, int] = {}
+def delays_ns(pid: int | str = "self") -> dict[str, int]:
+    """The time that each thread of a process has waited for a processor so far."""
+    delays: dict[str, int] = {}
     try:
-        for thread in os.listdir("/proc/self/task"):
+        for thread in os.listdir(f"/proc/{pid}/task"):
             # A thread that ends meanwhile is left out, as is every thread on a kernel without these statistics.
             try:
-                _, delay_ns, *_ = Path("/proc/self/task", thread, "schedstat").read_text().split()
+                _, delay_ns, *_ = Path(f"/proc/{pid}/task", thread, "schedstat").read_text().split()
             except (OSError, ValueError):
                 continue
-            delays_ns[thread] = int(delay_ns)
+            delays[thread] = int(delay_ns)
     except OSError:
         return {}
-    return delays_ns
+    return delays

@@ -40,51 +40,38 @@ _RESULT_KINDS: dict[str, tuple[type, ...]] = {
 """Kinds of the values that readers use, or None; a result without a checksum may have others."""
 
 
+class _Inside:
+    """The path of a file or folder in every run's folder."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, folder: "RunFolder", kind: type["RunFolder"]) -> Path:
+        return folder.path / self._name
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """The paths inside one run's folder."""
 
     path: Path
 
-    @property
-    def config(self) -> Path:
-        """The resolved settings."""
-        return self.path / "config.toml"
-
-    @property
-    def checkpoints(self) -> Path:
-        """The folder of checkpoints."""
-        return self.path / "checkpoints"
-
-    @property
-    def model(self) -> Path:
-        """The trained weights."""
-        return self.path / "model.safetensors"
-
-    @property
-    def description(self) -> Path:
-        """The widths of a network that has shrunk."""
-        return self.path / "model.json"
-
-    @property
-    def program(self) -> Path:
-        """A network that has shrunk, as a program that needs nothing of ours."""
-        return self.path / "model.py"
-
-    @property
-    def masks(self) -> Path:
-        """Which weights of a pruned run are kept."""
-        return self.path / "masks.safetensors"
-
-    @property
-    def first_step(self) -> Path:
-        """The state of model and optimizer after the first step."""
-        return self.path / "first_step.safetensors"
-
-    @property
-    def result(self) -> Path:
-        """The result of a finished run."""
-        return self.path / "result.json"
+    config = _Inside("config.toml")
+    """The resolved settings."""
+    checkpoints = _Inside("checkpoints")
+    """The folder of checkpoints."""
+    model = _Inside("model.safetensors")
+    """The trained weights."""
+    description = _Inside("model.json")
+    """The widths of a network that has shrunk."""
+    program = _Inside("model.py")
+    """A network that has shrunk, as a program that needs nothing of ours."""
+    masks = _Inside("masks.safetensors")
+    """Which weights of a pruned run are kept."""
+    first_step = _Inside("first_step.safetensors")
+    """The state of model and optimizer after the first step."""
+    result = _Inside("result.json")
+    """The result of a finished run."""
 
     def events(self, rank: int = 0) -> Path:
         """The events of one worker."""

@@ -86,16 +86,9 @@ class _Recorder(Messenger):
 
     def __init__(self, group: ThreadGroup, buffer: Tensor) -> None:
         self._group, self._buffer = group, buffer
+        self.rank, self.size = group.rank, group.size
         self.round = 0
         self.sent: list[Transfer] = []
-
-    @property
-    def rank(self) -> int:
-        return self._group.rank
-
-    @property
-    def size(self) -> int:
-        return self._group.size
 
     def send(self, tensor: Tensor, to: int) -> Work:
         offset = (tensor.data_ptr() - self._buffer.data_ptr()) // tensor.element_size()

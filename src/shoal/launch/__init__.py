@@ -1,1 +1,1 @@
-"""Launchers: `start` workers in places (threads, processes), `supervise` them, end them all when one fails."""
+"""Launchers: `start` workers (threads, processes), `supervise` them, end them all when one fails."""

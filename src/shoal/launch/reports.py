@@ -64,13 +64,8 @@ class ReportingObserver:
     def __init__(self, reporter: Reporter, clock: Callable[[], float], every_step: bool = False) -> None:
         self._reporter = reporter
         self._clock = clock
-        self._every_step = every_step
+        self.wants_every_step = every_step
         self._last_step = 0.0
-
-    @property
-    def wants_every_step(self) -> bool:
-        """As the observer of the launcher asks for."""
-        return self._every_step
 
     def started(
         self, config: RunConfig, folder: RunFolder, progress: Progress, total_steps: int, device: str
@@ -82,7 +77,7 @@ class ReportingObserver:
     def stepped(self, progress: Progress, loss: float) -> None:
         """A step; left out soon after the last one, and rather than wait for a launcher that is stopped."""
         now = self._clock()
-        if self._every_step or (now - self._last_step >= STEPS_EVERY_S and self._reporter.has_room()):
+        if self.wants_every_step or (now - self._last_step >= STEPS_EVERY_S and self._reporter.has_room()):
             self._last_step = now
             self._reporter.send(kind="stepped", progress=asdict(progress), loss=loss)
 

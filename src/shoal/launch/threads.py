@@ -13,8 +13,7 @@ from shoal.comm.assigned_group import Assignment, assigned
 from shoal.comm.threads.group import ThreadGroup
 from shoal.launch.failure import failure_of
 from shoal.launch.one_worker import closing_group
-from shoal.launch.start import WorkerHandle, start
-from shoal.launch.supervise import Policy, supervise
+from shoal.launch.supervise import Policy, WorkerHandle, start, supervise
 
 END_S = 1.0
 """How long a thread may take to end after it was asked to."""
@@ -28,21 +27,10 @@ def run(size: int, work: Callable[[ThreadGroup], Value], limit_s: float | None =
     >>> run(3, lambda group: group.rank + group.size)
     [3, 4, 5]
     """
-    handles = start(work, [ThreadPlace[Value](group) for group in ThreadGroup.world(size, limit_s)])
+    groups = ThreadGroup.world(size, limit_s)
+    handles = start([lambda rank: ThreadHandle(rank, work, groups[rank])] * size)
     supervise(handles, Policy())
     return [handle.values[0] for handle in handles]
-
-
-@final
-class ThreadPlace(Generic[Value]):
-    """A thread of this process, with its member of a group."""
-
-    def __init__(self, group: ThreadGroup) -> None:
-        self._group = group
-
-    def start(self, task: Callable[[ThreadGroup], Value], rank: int, size: int) -> "ThreadHandle[Value]":
-        """Start the thread."""
-        return ThreadHandle(rank, task, self._group)
 
 
 @final

@@ -25,9 +25,8 @@ from shoal.launch.failure import unreported_end
 from shoal.launch.one_worker import training_limit_of
 from shoal.launch.process import forks, processes
 from shoal.launch.process.worker_tasks import TASKS
-from shoal.launch.reports import Report, Reporter, replay
-from shoal.launch.start import WorkerHandle
-from shoal.launch.supervise import Listener, Policy
+from shoal.launch.reports import Report, replay
+from shoal.launch.supervise import Listener, Policy, WorkerHandle
 from shoal.strategies.exchange.choice import CodecNotice
 from shoal.strategies.server.settings import ServerConfig
 from shoal.training import worker
@@ -88,12 +87,12 @@ def by_processes(
     run of one worker among them is rank 0's, while the others wait. What a worker prints, if anything, is kept in the
     run folder: `worker.rank1.log`.
     """
-    settings = _settings(config, observer, resumed, then)
-    task = processes.ProcessTask(settings, keeps_output=True, threads=config.threads or 0)
-    workers = config.launch.workers + config.num_servers
-    return _supervised(
-        config, observer, resumed, lambda listener, policy: processes.run(task, workers, listener, policy)
-    )
+
+    def run(settings: dict[str, Any], workers: int, listener: Listener, policy: Policy) -> None:
+        task = processes.ProcessTask(settings, keeps_output=True, threads=config.threads or 0)
+        processes.run(task, workers, listener, policy)
+
+    return _supervised(config, observer, resumed, then, run)
 
 
 def by_forks(
@@ -107,40 +106,33 @@ def by_forks(
 
     Each computes with one thread unless this process is `fresh` (`forks`).
     """
-    config = config if fresh else replace(config, threads=1)
-    settings = _settings(config, observer, resumed, then)
-    workers = config.launch.workers + config.num_servers
 
-    def work(reporter: Reporter) -> None:
-        TASKS["train"](reporter, settings)
+    def run(settings: dict[str, Any], workers: int, listener: Listener, policy: Policy) -> None:
+        forks.run(lambda reporter: TASKS["train"](reporter, settings), workers, listener, policy, fresh)
 
-    return _supervised(
-        config, observer, resumed, lambda listener, policy: forks.run(work, workers, listener, policy, fresh)
-    )
-
-
-def _settings(
-    config: RunConfig, observer: Observer, resumed: RunFolder | None, then: Sequence[RunConfig]
-) -> dict[str, Any]:
-    return {
-        "kind": "train",
-        "config": to_plain(config),
-        "resumed": str(resumed.path) if resumed else "",
-        "then": [to_plain(each) for each in then],
-        "every_step": observer.wants_every_step,
-    }
+    return _supervised(config if fresh else replace(config, threads=1), observer, resumed, then, run)
 
 
 def _supervised(
     config: RunConfig,
     observer: Observer,
     resumed: RunFolder | None,
-    run: Callable[[Listener, Policy], None],
+    then: Sequence[RunConfig],
+    run: Callable[[dict[str, Any], int, Listener, Policy], None],
 ) -> Result:
+    """The result of `run(settings of the workers' task, number of workers, listener, policy)`."""
+    settings = {
+        "kind": "train",
+        "config": to_plain(config),
+        "resumed": str(resumed.path) if resumed else "",
+        "then": [to_plain(each) for each in then],
+        "every_step": observer.wants_every_step,
+    }
     listener = _TrainingListener(config, observer, resumed)
     limit_s = training_limit_of(config)
     try:
-        run(listener, Policy.within(limit_s, BUSY_S + limit_s))
+        workers = config.launch.workers + config.num_servers
+        run(settings, workers, listener, Policy.within(limit_s, BUSY_S + limit_s))
     finally:  # no worker is left; one that was killed may have been saving
         listener.remove_unfinished()
     assert listener.result is not None  # rank 0 has finished, or `run` would have raised
@@ -159,7 +151,6 @@ class _TrainingListener(Listener):
         self.result: Result | None = None
 
     def heard(self, rank: int, report: Report) -> None:
-        """Take a report of a worker."""
         kind = report["kind"]
         if kind == "warned":
             self._warn(report["category"], report["text"])
@@ -201,7 +192,6 @@ class _TrainingListener(Listener):
         return True
 
     def remove_unfinished(self) -> None:
-        """Delete what killed workers have left in a run folder that is ours."""
         if self._folder is not None and self._has_started:
             remove_unfinished(self._folder)
 
@@ -222,7 +212,6 @@ class _TrainingListener(Listener):
         return [f"In the mesh, rank {rank} is {place}."]
 
     def advice(self) -> Sequence[str]:
-        """Where the workers' output is, and how to resume."""
         if self._folder is None:
             return []
         path, lines = self._folder.path, list[str]()

@@ -170,21 +170,20 @@ def fill(operation: str, rank: int, size: int, call: int, piece: Tensor, whole: 
 def num_wrong(operation: str, op: Op, rank: int, size: int, call: int, piece: Tensor, whole: Tensor) -> int:
     """How many elements are not what they should be after a call."""
     given = [number_of(each, call) for each in range(size)]
-    combined = {Op.SUM: sum(given), Op.MIN: min(given), Op.MAX: max(given), Op.PRODUCT: math.prod(given)}
-    combined[Op.AVERAGE] = combined[Op.SUM] / size
-    found, expected = piece, [combined[op]]
-    if operation == "all_gather" or (operation == "gather" and rank == 0):
-        found, expected = whole, given
-    elif operation == "gather":
-        expected = [given[rank]]
-    elif operation == "broadcast":
-        expected = [given[0]]
-    elif operation == "reduce" and rank != 0:
-        expected = [given[rank]]
-    elif operation == "scatter":
-        expected = [given[0] + APART * rank]
-    elif operation == "all_to_all":
-        expected = [each + APART * rank for each in given]
+    reductions = {Op.SUM: sum(given), Op.MIN: min(given), Op.MAX: max(given), Op.PRODUCT: math.prod(given)}
+    reductions[Op.AVERAGE] = reductions[Op.SUM] / size
+    reduced, own, at_root = [reductions[op]], [given[rank]], rank == 0
+    expected = {
+        "all_reduce": reduced,
+        "reduce_scatter": reduced,
+        "reduce": reduced if at_root else own,
+        "all_gather": given,
+        "gather": given if at_root else own,
+        "broadcast": [given[0]],
+        "scatter": [given[0] + APART * rank],
+        "all_to_all": [each + APART * rank for each in given],
+    }[operation]
+    found = whole if operation == "all_gather" or (operation == "gather" and at_root) else piece
     right = torch.tensor(expected, device=found.device).repeat_interleave(found.numel() // len(expected))
     return int((found != right).sum().item())
 

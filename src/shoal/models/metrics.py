@@ -47,7 +47,6 @@ class Metric(ABC):
         """The metric, from the sums over all samples, in float64."""
 
 
-@final
 class MeanOf(Metric):
     """The mean of a function (outputs, labels) → a number for each sample, or for each position of one."""
 
@@ -75,7 +74,7 @@ class MeanOf(Metric):
 
 
 @final
-class TopKAccuracy(Metric):
+class TopKAccuracy(MeanOf):
     """The fraction of labels that are among the k largest outputs.
 
     >>> outputs, labels = torch.tensor([[3.0, 2.0, 1.0], [1.0, 2.0, 3.0]]), torch.tensor([1, 0])
@@ -85,26 +84,21 @@ class TopKAccuracy(Metric):
     """
 
     def __init__(self, k: int) -> None:
+        super().__init__(self._hits)
         self._k = k
 
-    def sums(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        """Labels among the best, and labels."""
+    def _hits(self, outputs: Tensor, labels: Tensor) -> Tensor:
         _require_classes(labels)
         if self._k > outputs.shape[-1]:
             raise ConfigError(
                 f"the model has only {outputs.shape[-1]} outputs", f"Use top{outputs.shape[-1]} or less."
             )
         best = outputs.topk(self._k, dim=-1).indices
-        hits = (best == labels.unsqueeze(-1)).any(-1).double()
-        return torch.stack([hits.sum(), hits.new_tensor(hits.numel())])
-
-    def value(self, sums: Tensor) -> float:
-        """The fraction."""
-        return (sums[0] / sums[1]).item()
+        return (best == labels.unsqueeze(-1)).any(-1)
 
 
 @final
-class Perplexity(Metric):
+class Perplexity(MeanOf):
     """exp of the mean cross entropy of a label: how many labels the model hesitates between.
 
     >>> metric = Perplexity()
@@ -114,18 +108,18 @@ class Perplexity(Metric):
 
     higher_is_better = False
 
-    def sums(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        """−Σ log softmax(output)[label], and labels."""
+    def __init__(self) -> None:
+        super().__init__(self._cross_entropies)
+
+    def _cross_entropies(self, outputs: Tensor, labels: Tensor) -> Tensor:
         _require_classes(labels)
         each = F.cross_entropy(outputs.flatten(0, -2).float(), labels.flatten().long(), reduction="none")
-        each = each.double()
-        return torch.stack([each.sum(), each.new_tensor(each.numel())])
+        return each.view(labels.shape)
 
     def value(self, sums: Tensor) -> float:
         """Infinite where the mean is too large for exp."""
-        mean = (sums[0] / sums[1]).item()
         try:
-            return math.exp(mean)
+            return math.exp(super().value(sums))
         except OverflowError:
             return math.inf
 

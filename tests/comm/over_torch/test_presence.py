@@ -24,7 +24,7 @@ def two_members(limit_s, **of_the_other):
     cards = [mine, replace(mine, rank=1, **of_the_other)]
     members = [Presence(store, rank, cards, limit_s) for rank in range(2)]
     for member in members:
-        member.signs.enter("world")
+        member.signs.wait_in("world", 0)
         member.signs.wait_in("world", 5)
     yield members
     for member in members:

@@ -28,7 +28,7 @@ def test_a_message_that_is_found_while_its_sender_is_judged_ends_the_wait(monkey
     def facts_of_a_sender_that_leaves(*arguments, **named):
         if engines[0].rosters:
             mails[0].outgoing(1).issue(call, sent).wait()
-            engines[0]._leave(None)
+            engines[0].fail(None)
             engines[0].rosters.clear()
         return facts(*arguments, **named)
 

@@ -11,8 +11,7 @@ import pytest
 from shoal.errors import WorkerError
 from shoal.launch.process.child import ChildProcess, start_program
 from shoal.launch.process.processes import ProcessHandle, ProcessTask, run
-from shoal.launch.start import end_all
-from shoal.launch.supervise import Policy
+from shoal.launch.supervise import Policy, end_all
 
 
 class Unkillable(ChildProcess):

@@ -20,9 +20,16 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from shoal.comm.algorithms import others, ring
+from shoal.comm.algorithms import (
+    broadcast_down_tree,
+    distances,
+    others,
+    reduce_up_tree,
+    ring,
+    wait_for_all,
+)
 from shoal.comm.group import Messenger
-from shoal.comm.reduction import COMBINE, Op, tree_reduce
+from shoal.comm.reduction import Op, tree_reduce
 from shoal.comm.signature import Signature
 
 
@@ -51,8 +58,7 @@ def all_gather(group: Messenger, call: Signature, piece: Tensor, rows: Tensor) -
     works = [group.send(piece, other) for other in others(group)]
     works += [group.recv(rows[other], other) for other in others(group)]
     rows[group.rank] = piece
-    for work in works:
-        work.wait()
+    wait_for_all(works)
 
 
 def all_to_all(group: Messenger, call: Signature, out: Tensor, rows: Tensor) -> None:
@@ -61,32 +67,20 @@ def all_to_all(group: Messenger, call: Signature, out: Tensor, rows: Tensor) -> 
     works = [group.send(rows[other], other) for other in others(group)]
     works += [group.recv(out[other], other) for other in others(group)]
     out[group.rank] = rows[group.rank]
-    for work in works:
-        work.wait()
+    wait_for_all(works)
 
 
 def broadcast(group: Messenger, call: Signature, buffer: Tensor, rows: Tensor) -> None:
     """Make `buffer` the root's. In round d = …, 4, 2, 1 members that have it send it d places on."""
-    place, distances = _place(group, call), _distances(group)
-    for distance in reversed(distances):
-        if place % (2 * distance) == distance:
-            group.recv(buffer, (group.rank - distance) % group.size).wait()
-        elif place % (2 * distance) == 0 and place + distance < group.size:
-            group.send(buffer, (group.rank + distance) % group.size).wait()
+    broadcast_down_tree(group, buffer, call.root or 0)
 
 
 def reduce(group: Messenger, call: Signature, buffer: Tensor, rows: Tensor) -> None:
     """Make the root's `buffer` the reduction of all; the others' stay as they are."""
-    op, place = call.op or Op.SUM, _place(group, call)
-    partial, arrived = buffer.clone(), torch.empty_like(buffer)
-    for distance in _distances(group):
-        if place % (2 * distance) == distance:
-            group.send(partial, (group.rank - distance) % group.size).wait()
-            return
-        if place + distance < group.size:
-            group.recv(arrived, (group.rank + distance) % group.size).wait()
-            COMBINE[op](partial, arrived, out=partial)
-    buffer.copy_(partial.div_(group.size) if op is Op.AVERAGE else partial)
+    partial = buffer.clone()
+    reduce_up_tree(group, partial, call.root or 0, call.op or Op.SUM)
+    if group.rank == call.root:
+        buffer.copy_(partial.div_(group.size) if call.op is Op.AVERAGE else partial)
 
 
 def gather(group: Messenger, call: Signature, piece: Tensor, rows: Tensor) -> None:
@@ -95,8 +89,7 @@ def gather(group: Messenger, call: Signature, piece: Tensor, rows: Tensor) -> No
         group.send(piece, call.root or 0).wait()
         return
     rows[group.rank] = piece
-    for work in [group.recv(rows[other], other) for other in others(group)]:
-        work.wait()
+    wait_for_all([group.recv(rows[other], other) for other in others(group)])
 
 
 def scatter(group: Messenger, call: Signature, piece: Tensor, rows: Tensor) -> None:
@@ -105,14 +98,13 @@ def scatter(group: Messenger, call: Signature, piece: Tensor, rows: Tensor) -> N
         group.recv(piece, call.root or 0).wait()
         return
     piece.copy_(rows[group.rank])
-    for work in [group.send(rows[other], other) for other in others(group)]:
-        work.wait()
+    wait_for_all([group.send(rows[other], other) for other in others(group)])
 
 
 def barrier(group: Messenger, call: Signature, piece: Tensor, rows: Tensor) -> None:
     """Return when all members have called it: after the last round each has heard, through others, of all."""
     word = torch.empty(0)
-    for distance in _distances(group):
+    for distance in distances(group):
         sent = group.send(word, (group.rank + distance) % group.size)
         group.recv(word, (group.rank - distance) % group.size).wait()
         sent.wait()
@@ -120,15 +112,6 @@ def barrier(group: Messenger, call: Signature, piece: Tensor, rows: Tensor) -> N
 
 def _nothing(group: Messenger, call: Signature, piece: Tensor, rows: Tensor) -> None:
     """An operation without data."""
-
-
-def _place(group: Messenger, call: Signature) -> int:
-    """This member's place in the tree, which the root begins."""
-    return (group.rank - (call.root or 0)) % group.size
-
-
-def _distances(group: Messenger) -> list[int]:
-    return [1 << level for level in range((group.size - 1).bit_length())]
 
 
 COLLECTIVES: dict[str, Callable[[Messenger, Signature, Tensor, Tensor], None]] = {

@@ -21,7 +21,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import NamedTuple, Self, final
+from typing import NamedTuple, Self, cast, final
 
 import torch
 from torch import Tensor
@@ -47,20 +47,13 @@ Clock = Callable[[], int]
 Sleep = Callable[[float], None]
 
 
-class Times(NamedTuple):
-    """When a message's last byte has left its sender, and when it has reached its receiver."""
-
-    gone_ns: int
-    arrived_ns: int
-
-
 @final
 class Wire:
     """What one worker sends to another. Without a link, everything arrives as it is sent.
 
     >>> wire = Wire(Link((0, 1), bits_per_s=8e6, latency_s=0.005))
     >>> wire.admit(now_ns=0, num_bytes=1000), wire.admit(now_ns=0, num_bytes=1000)
-    (Times(gone_ns=1000000, arrived_ns=6000000), Times(gone_ns=2000000, arrived_ns=7000000))
+    ((1000000, 6000000), (2000000, 7000000))
     """
 
     def __init__(self, link: Link | None) -> None:
@@ -68,12 +61,12 @@ class Wire:
         self._latency_ns = round(1e9 * link.latency_s) if link else 0
         self._free_ns = 0.0
 
-    def admit(self, now_ns: int, num_bytes: int) -> Times:
-        """Put a message on the wire, behind all that are still on it."""
+    def admit(self, now_ns: int, num_bytes: int) -> tuple[int, int]:
+        """Put a message on the wire, behind all that are still on it: when its last byte has left, and has arrived."""
         # The wire's own time is kept as a float of nanoseconds: rounding would add up over small messages.
         self._free_ns = max(float(now_ns), self._free_ns) + num_bytes * self._ns_per_byte
         gone_ns = round(self._free_ns)
-        return Times(gone_ns, gone_ns + self._latency_ns)
+        return gone_ns, gone_ns + self._latency_ns
 
 
 @final
@@ -98,7 +91,7 @@ class Serialised(WrappedGroup):
     def issue_recv(self, call: Signature, tensor: Tensor, sender: int) -> Receipt:
         """Receive a message."""
         with self._lock:
-            return _SerialisedReceipt(self._group.issue_recv(call, tensor, sender), self._lock)
+            return _SerialisedWork(self._group.issue_recv(call, tensor, sender), self._lock)
 
     def around(self, group: Group, ranks: Sequence[int]) -> Self:
         """The same wrapper around a smaller group of these ranks."""
@@ -113,6 +106,7 @@ class Serialised(WrappedGroup):
             super().close()
 
 
+@final
 class _SerialisedWork:
     """A message that any thread may wait for."""
 
@@ -129,18 +123,9 @@ class _SerialisedWork:
         with self._lock:
             return self._work.done()
 
-
-@final
-class _SerialisedReceipt(_SerialisedWork):
-    """A message to come."""
-
-    def __init__(self, receipt: Receipt, lock: threading.Lock) -> None:
-        super().__init__(receipt, lock)
-        self._receipt = receipt
-
     @property
     def source(self) -> int:
-        return self._receipt.source
+        return cast(Receipt, self._work).source  # only a `recv` has one
 
 
 class Parcel(NamedTuple):
@@ -195,9 +180,9 @@ class Courier:
         # A copy, so that the caller waits for the wire and never for a busy receiver.
         data = tensor.detach().reshape(-1).to("cpu", copy=True)
         with self._sending:
-            times = self._wires[to].admit(self._clock_ns(), tensor.nbytes)
-            self._hand_over(lane, encode(call), call.numel, times.arrived_ns, data, to)
-        return times.gone_ns
+            gone_ns, arrived_ns = self._wires[to].admit(self._clock_ns(), tensor.nbytes)
+            self._hand_over(lane, encode(call), call.numel, arrived_ns, data, to)
+        return gone_ns
 
     def announce(self, lane: int, call: Signature, to: int) -> None:
         """Send a signature to a member, not delayed: without the checks it would not be sent."""

@@ -12,9 +12,9 @@ import time
 from collections.abc import Sequence
 from typing import final
 
-import torch
 from torch import Tensor
 
+from shoal.comm.agree import gather_texts
 from shoal.comm.algorithms import flat, write_back
 from shoal.comm.blocking import BlockingCall, BlockingThread
 from shoal.comm.group import ANYONE, Group
@@ -106,7 +106,6 @@ class _Lane:
         return _Sending(self._courier, self._courier.send(self._number, tensor, self._ranks[to]))
 
     def recv(self, tensor: Tensor, sender: int) -> _Receiving | _ReceivingFromAnyone:
-        """Receive from one member what it sent, or one message from anyone."""
         call = signature_of("message", self.size, tensor)
         if sender == ANYONE:
             return _ReceivingFromAnyone(self._courier, self._number, self._ranks, tensor, call)
@@ -127,6 +126,7 @@ def shaped(
     without ends applies to any two that no other link names. Workers must be on one machine, because they read one
     clock. From now on use `group` through this one only.
 
+    >>> import torch
     >>> from shoal.comm.threads.group import run_threads
     >>> def total(group):
     ...     buffer = torch.ones(2)
@@ -143,11 +143,8 @@ def shaped(
 
 
 def _check_one_machine(group: Group) -> None:
-    digest = hashlib.sha256(Card.of_this_process(group.rank, {}, "").boot.encode()).digest()
-    mine = torch.tensor([int.from_bytes(digest[:7], "big")])
-    machines = torch.empty(group.size, dtype=torch.int64)
-    group.all_gather(machines, mine).wait()
-    others = [rank for rank, machine in enumerate(machines.tolist()) if machine != machines[0]]
+    machines = gather_texts(group, Card.of_this_process(group.rank, {}, "").boot)
+    others = [rank for rank, machine in enumerate(machines) if machine != machines[0]]
     if others:
         raise ConfigError(
             f"links need all workers on one machine: rank {others[0]} is on another than rank 0",
@@ -282,7 +279,10 @@ class Shaped(Group):
             self._courier.finish()
             self._courier.group.close()
         else:
-            self._report_leaving()
+            for rank in self._ranks:
+                if rank != self._courier.group.rank:
+                    for purpose in ("messages", "collectives", "calls"):
+                        self._courier.leave(_lane_number(self._name, purpose), rank)
 
     def finish(self) -> None:
         """Deliver what was sent, and use the links no more; the group below stays open."""
@@ -293,13 +293,6 @@ class Shaped(Group):
         if self._thread is not None:
             self._thread.close()
             self._thread = None
-
-    def _report_leaving(self) -> None:
-        numbers = [_lane_number(self._name, purpose) for purpose in ("messages", "collectives", "calls")]
-        for rank in self._ranks:
-            if rank != self._courier.group.rank:
-                for number in numbers:
-                    self._courier.leave(number, rank)
 
 
 def _lane_number(name: str, purpose: str) -> int:

@@ -100,14 +100,6 @@ REASONS = ("failed", "died", "stopped", "stuck", "left", "mismatch")
 """Every reason of `LastWords`. Shared memory holds the position."""
 
 
-def _no_stack() -> str:
-    return ""
-
-
-def _no_debugger() -> bool:
-    return False
-
-
 def cause_of(
     member: Member, judged_by: Member, waits_for: Callable[[Member], Member | None]
 ) -> Member | None:
@@ -154,7 +146,7 @@ class Facts(NamedTuple):
     """How long it has shown no progress; negative while it is busy with work that it announced."""
     starved_s: float = 0.0
     """How much of that time its process was ready to run and got no processor."""
-    in_debugger: Callable[[], bool] = _no_debugger
+    in_debugger: Callable[[], bool] = lambda: False
     """Reads whether a debugger holds it. Called once it has been silent for seconds."""
     has_arrived: bool = False
     """Whether it has reached `label` too, and only its data is missing: then it is not slow."""
@@ -165,7 +157,7 @@ class Facts(NamedTuple):
     """Its machine, where that is another one."""
     lost: str = ""
     """What was lost with its process."""
-    stack: Callable[[], str] = _no_stack
+    stack: Callable[[], str] = lambda: ""
     """Reads where it is in its program."""
 
     @property
@@ -235,10 +227,7 @@ class Judge:
 
     def judge(self, facts: Facts) -> GroupError | None:
         """The error for a member that will not come, or None; warns when it is slow."""
-        error = verdict(facts, self.limit_s)
-        if error is None:
-            self._note([facts], speaks=True)
-        return error
+        return self.judge_all([facts])
 
     def judge_all(self, members: Sequence[Facts], speaks: bool = True) -> GroupError | None:
         """The error for a wait that needs every one of the members: of the first that will not come.
@@ -250,9 +239,13 @@ class Judge:
             self._note(members, speaks)
         return error
 
-    def judge_idle(self, facts: Facts) -> GroupError | None:
-        """As `judge`, for a wait outside of the group: a member that showed progress a moment ago is not slow."""
-        return self.judge(facts._replace(has_arrived=facts.silent_s < SLOW_AFTER_S))
+    def judge_idle(self, members: Sequence[Facts]) -> GroupError | None:
+        """As `judge` for each, in a wait outside of the group: a member with progress a moment ago is not slow."""
+        for each in members:
+            error = self.judge(each._replace(has_arrived=each.silent_s < SLOW_AFTER_S))
+            if error is not None:
+                return error
+        return None
 
     def judge_any(self, members: Sequence[Facts]) -> GroupError | None:
         """The error for a wait that any one of the members can end: one has died or failed, or none will come.

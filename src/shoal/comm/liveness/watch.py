@@ -27,6 +27,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO, final
 
+from shoal.events.clocks import delays_ns
+
 _NO_DESCRIPTOR = -1
 STACK_SIGNAL = signal.SIGRTMIN + 7 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
 """A real-time signal that other libraries are unlikely to use."""
@@ -68,7 +70,7 @@ class ProcessWatch:
         if _state(pid) != "T":
             self._stopped.pop(pid, None)
             return 0.0
-        now, ran_ns = time.monotonic(), _times(f"/proc/{pid}")[0]
+        now, ran_ns = time.monotonic(), _ran_ns(pid)
         since, ran_before_ns = self._stopped.setdefault(pid, (now, ran_ns))
         if ran_ns != ran_before_ns:  # it was continued in between
             self._stopped[pid] = now, ran_ns
@@ -84,7 +86,7 @@ class ProcessWatch:
 
         The thread that waited longest counts. An endless loop is not starved: it runs.
         """
-        delays = {thread: _times(thread)[1] for thread in _threads(pid)}
+        delays = delays_ns(pid)
         if self._delays.get(pid, (None,))[0] != silence:
             self._delays[pid] = silence, delays
         before = self._delays[pid][1]
@@ -121,35 +123,22 @@ def _state(pid: int) -> str:
     return text[text.rindex(")") + 2]
 
 
-def _threads(pid: int) -> list[str]:
-    folder = f"/proc/{pid}/task"
+def _ran_ns(pid: int) -> int:
+    """How long the first thread of a process has run."""
     try:
-        return [f"{folder}/{name}" for name in os.listdir(folder)]
-    except OSError:
-        return []
-
-
-def _times(folder: str) -> tuple[int, int]:
-    """How long a thread has run, and how long it waited for a processor, in nanoseconds."""
-    try:
-        ran, waited, *_ = Path(folder, "schedstat").read_text().split()
-    except (OSError, ValueError):
-        return 0, 0
-    return int(ran), int(waited)
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 @lru_cache(maxsize=1)
-def _answer_stack_requests(pid: int) -> int:
+def answer_stack_requests(pid: int) -> int:
+    """Answer the signal from now on; returns the descriptor that peers read. Once per process: `pid` is this one's."""
     if not hasattr(os, "memfd_create"):
         return -1  # not Linux: no peer could read it
     descriptor = os.memfd_create("shoal stacks", os.MFD_CLOEXEC)
     faulthandler.register(STACK_SIGNAL, file=descriptor, all_threads=True)
     return descriptor
-
-
-def answer_stack_requests() -> int:
-    """Answer the signal from now on; returns the descriptor that peers read. Once per process."""
-    return _answer_stack_requests(os.getpid())
 
 
 def _wait_for_turn(file: BinaryIO) -> None:

@@ -7,10 +7,10 @@ member that is missing, and why (`presence.py`).
 No thread drives collectives: the data of a collective starts when its member next calls the group or waits.
 """
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any, TypeVar, final
+from typing import Any, final
 
 import torch
 from torch import Tensor
@@ -18,13 +18,13 @@ from torch import Tensor
 from shoal.comm.blocking import BlockingCall, BlockingThread
 from shoal.comm.group import ANYONE, Group
 from shoal.comm.liveness.limits import Patience, check_busy, limit_of
-from shoal.comm.over_torch.checker import GIVE_WAY_S, CheckedCollective, Checker, Look, MissedError
-from shoal.comm.over_torch.group import TorchGroup, TorchWork
-from shoal.comm.over_torch.headers import Header, Headers, HungUpError
+from shoal.comm.over_torch.checker import GIVE_WAY_S, CheckedCollective, Checker, Collectives, Look, Made
+from shoal.comm.over_torch.group import TorchGroup
+from shoal.comm.over_torch.headers import Headers
 from shoal.comm.over_torch.presence import ENTERING, FROM_ANYONE, MESSAGE, Presence
 from shoal.comm.rendezvous.meet import meet
 from shoal.comm.rendezvous.tagged_store import TaggedStore, tagged
-from shoal.comm.signature import Signature, check_open, decode, encode, message_mismatch, mismatch
+from shoal.comm.signature import Signature, decode, encode, message_mismatch
 from shoal.errors import GroupError
 
 HEADER = Signature("message", torch.int64, 3)
@@ -70,7 +70,6 @@ class _CheckedMail:
         self._num_sent: Counter[int] = Counter()
 
     def send(self, call: Signature, tensor: Tensor, to: int) -> _CheckedMessage:
-        """Send to one member."""
         look = self._look_for(to, f"recv from rank {self._own_name}")
         self._num_sent[to] += 1
         tag = FIRST_TAG + self._num_sent[to] % NUM_TAGS
@@ -87,7 +86,6 @@ class _CheckedMail:
         return _CheckedMessage(self._checker, self._thread(to, outgoing=True).add(work), look)
 
     def recv(self, call: Signature, tensor: Tensor, sender: int) -> _CheckedMessage:
-        """Receive from one member, or from anyone."""
         sources = [] if sender == ANYONE else [sender]
 
         def work() -> None:
@@ -127,26 +125,7 @@ class _CheckedMail:
             thread.close()
 
 
-Made = TypeVar("Made")
-
 FOR_EVER = timedelta(days=365)
-HEADERS_ONLY = ("barrier", "empty")
-"""Operations without data: they are over when the headers agree."""
-
-
-@final
-class _CheckedWork:
-    """A collective of a checked group."""
-
-    def __init__(self, group: "CheckedGroup", item: CheckedCollective) -> None:
-        self._group, self._item, self._patience = group, item, Patience()
-
-    def wait(self) -> None:
-        if not self._item.over:
-            self._group.wait(self._item)
-
-    def done(self) -> bool:
-        return self._item.over or self._group.ask(self._item, self._patience)
 
 
 @final
@@ -171,15 +150,13 @@ class CheckedGroup(Group):
         self.kind = backend
         self.address = host
         self.checker = checker
-        self.queue: deque[CheckedCollective] = deque()
-        self._store, self._host = store, host
+        self._store = store
         self._world_ranks, self._name = list(world_ranks), name
-        self._sequence = self._num_splits = 0
-        self._closed = False
+        self._num_splits = 0
         self._larger: CheckedGroup | None = None
         self._smaller: set[CheckedGroup] = set()
         with checker.naming(self._look_for_members):
-            checker.presence.signs.enter(name)
+            checker.presence.signs.wait_in(name, 0)
             # A store's connection is busy while torch waits in it, and this thread looks for members meanwhile.
             apart = store.clone()
         apart.set(f"arrivals/{rank}", "")
@@ -192,12 +169,13 @@ class CheckedGroup(Group):
 
         self._inner = connected("data", backend)
         meeting = apart.within("headers")
-        self._headers = self._connect(lambda: Headers(meeting, rank, self._world_ranks, host))
+        headers = self._connect(lambda: Headers(meeting, rank, self._world_ranks, host))
         # Two members that send to each other would deadlock on NCCL, where a message blocks the device until the other
         # side asks for it: there messages go through host memory.
         self._carrier = self._inner if backend == "gloo" else connected("messages", "gloo")
         self._mail = _CheckedMail(checker, self._carrier, name, self._world_ranks)
-        checker.groups.append(self)
+        self._collectives = Collectives(checker, headers, self._inner, name, self._world_ranks)
+        checker.groups.append(self._collectives)
 
     def _connect(self, make: Callable[[], Made]) -> Made:
         """Connections to all members; an error names the member that does not come."""
@@ -208,90 +186,23 @@ class CheckedGroup(Group):
             self._name, self._world_ranks, ENTERING, "connecting", waited_s, broken
         )
 
-    def _check_usable(self, operation: str) -> None:
-        if self.checker.error is not None:
-            raise self.checker.error
-        check_open(operation, self._closed)
-
-    # Collectives: headers first, then data.
-
-    def issue(self, call: Signature, piece: Tensor, whole: Tensor | None = None) -> _CheckedWork:
-        """Send the header to all members; the data follows when all headers agree."""
-        self._check_usable(call.operation)
+    def _begin(self, operation: str) -> None:
+        self._collectives.check_usable(operation)
         self.checker.presence.signs.beat()
-        self._sequence += 1
-        item = CheckedCollective(call, self._sequence, piece, whole)
-        self._headers.publish(Header(encode(call), call.numel))
-        self.queue.append(item)
-        return _CheckedWork(self, item)
 
-    def advance(self) -> None:
-        """Start the data of collectives whose headers agree, in order, and note which are over."""
-        for item in tuple(self.queue):
-            if item.data is None:
-                headers = self._take(item)
-                if headers is None:
-                    return
-                self._compare(item, headers)
-                launch = item.call.operation not in HEADERS_ONLY
-                item.data = self._inner.issue(item.call, item.piece, item.whole) if launch else TorchWork()
-            if item.data.done():
-                item.over = True
-                self.queue.remove(item)
-
-    def blame(self, rank: int) -> None:
-        """Tell the other members which one is the cause of this one's end."""
-        self._headers.blame(rank)
-
-    def hung_up(self) -> dict[int, int]:
-        """The members whose connections have ended, each with the member that it blamed."""
-        return self._headers.hung_up()
-
-    def _take(self, item: CheckedCollective) -> list[Header] | None:
-        try:
-            return self._headers.take()
-        except HungUpError as error:
-            raise MissedError(error.rank, item.label()) from error
-
-    def _compare(self, item: CheckedCollective, headers: Sequence[Header]) -> None:
-        if any(header != headers[self.rank] for header in headers):
-            calls = {self._world_ranks[rank]: decode(*header) for rank, header in enumerate(headers)}
-            raise mismatch(item.sequence, calls)
-
-    def wait(self, item: CheckedCollective) -> None:
-        """Wait for one collective."""
-        self._check_usable(item.label())
-
-        def block(seconds: float) -> None:
-            first = next((each for each in self.queue if not each.over), item)
-            (self._headers if first.data is None else first.data).wait_for(seconds)
-
-        self.checker.wait(lambda: item.over, block, self._look_for(item))
-
-    def ask(self, item: CheckedCollective, patience: Patience) -> bool:
-        """Whether one collective is over."""
-        self._check_usable(item.label())
-        return self.checker.ask(lambda: item.over, self._look_for(item), patience)
-
-    def _look_for(self, item: CheckedCollective) -> Look:
-        def look(waited_s: float, broken: bool) -> GroupError | None:
-            first = self.queue[0] if self.queue else item
-            return self.checker.presence.look(
-                self._name, self._world_ranks, first.sequence, first.label(), waited_s, broken
-            )
-
-        return look
+    def issue(self, call: Signature, piece: Tensor, whole: Tensor | None = None) -> CheckedCollective:
+        """Send the header to all members; the data follows when all headers agree."""
+        self._begin(call.operation)
+        return self._collectives.issue(call, piece, whole)
 
     def issue_send(self, call: Signature, tensor: Tensor, to: int) -> _CheckedMessage:
         """Send to one member. `wait()` may return before the other has received."""
-        self._check_usable("send")
-        self.checker.presence.signs.beat()
+        self._begin("send")
         return self._mail.send(call, tensor, to)
 
     def issue_recv(self, call: Signature, tensor: Tensor, sender: int) -> _CheckedMessage:
         """Receive a message."""
-        self._check_usable("recv")
-        self.checker.presence.signs.beat()
+        self._begin("recv")
         return self._mail.recv(call, tensor, sender)
 
     # Groups within the group.
@@ -307,7 +218,7 @@ class CheckedGroup(Group):
             [self._world_ranks[rank] for rank in ranks],
             name,
             backend=self.kind,
-            host=self._host,
+            host=self.address,
         )
         group._larger = self
         self._smaller.add(group)
@@ -320,7 +231,7 @@ class CheckedGroup(Group):
 
     def check_members(self, label: str, waited_s: float) -> None:
         """Raise when a member will not come."""
-        self._check_usable(label)
+        self._collectives.check_usable(label)
         error = self.checker.presence.check(self._world_ranks, label, waited_s)
         if error is not None:
             self.checker.fail(error)
@@ -333,7 +244,7 @@ class CheckedGroup(Group):
     @property
     def closed(self) -> bool:
         """Whether this member has left the group."""
-        return self._closed
+        return self._collectives.closed
 
     def close(self) -> None:
         """Leave this group and all groups split off from it."""
@@ -341,11 +252,11 @@ class CheckedGroup(Group):
             smaller.close()
         if self._larger is not None:
             self._larger._smaller.discard(self)
-        self._closed = True
-        if self in self.checker.groups:
-            self.checker.groups.remove(self)
+        self._collectives.closed = True
+        if self._collectives in self.checker.groups:
+            self.checker.groups.remove(self._collectives)
         self._mail.close()
-        self._headers.close()
+        self._collectives.headers.close()
         self._inner.close()
         self._carrier.close()
         if not self.checker.groups:

@@ -7,19 +7,19 @@ for a moment at a time, and regularly looks for members that will not come.
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from typing import Protocol, TypeVar, final
+from typing import TypeVar, final
 
 from torch import Tensor
 
 from shoal.comm.blocking import BlockingCall
 from shoal.comm.liveness.judge import BROKEN_FOR_S
 from shoal.comm.liveness.limits import LOOK_EVERY_S, PAUSED_S, Patience
-from shoal.comm.over_torch.group import TorchWork
-from shoal.comm.over_torch.headers import NO_RANK
+from shoal.comm.over_torch.group import TorchGroup, TorchWork
+from shoal.comm.over_torch.headers import NO_RANK, Header, Headers, HungUpError
 from shoal.comm.over_torch.presence import Presence
-from shoal.comm.signature import Signature
+from shoal.comm.signature import Signature, check_open, decode, encode, mismatch
 from shoal.errors import GroupError, MemberError
 
 GIVE_WAY_S = 0.001
@@ -27,53 +27,111 @@ BLOCK_S = 0.05
 Look = Callable[[float, bool], GroupError | None]
 """Looks for members that will not come: (how long the wait has lasted, whether a connection has broken)."""
 
+HEADERS_ONLY = ("barrier", "empty")
+"""Operations without data: they are over when the headers agree."""
 Made = TypeVar("Made")
-
-
-@final
-class MissedError(RuntimeError):
-    """A member closed its connection before it published the header of a collective."""
-
-    def __init__(self, rank: int, label: str) -> None:
-        super().__init__(f"rank {rank} hung up before {label}")
-        self.rank, self.label = rank, label
 
 
 @final
 class CheckedCollective:
     """One collective: first its headers are under way, then its data."""
 
-    def __init__(self, call: Signature, sequence: int, piece: Tensor, whole: Tensor | None) -> None:
+    def __init__(
+        self, group: "Collectives", call: Signature, sequence: int, piece: Tensor, whole: Tensor | None
+    ) -> None:
+        self._group, self._patience = group, Patience()
         self.call, self.sequence = call, sequence
         self.piece, self.whole = piece, whole
+        self.label = f"{call.operation} #{sequence}"
+        """The collective in words, for errors."""
         self.data: TorchWork | None = None
         """None until all headers have come and agree."""
         self.over = False
 
-    def label(self) -> str:
-        """The collective in words, for errors."""
-        return f"{self.call.operation} #{self.sequence}"
+    def wait(self) -> None:
+        """Wait until it is over; raise when a member will not come."""
+        if not self.over:
+            self._group.wait(self)
+
+    def done(self) -> bool:
+        """Whether it is over. Asking moves it forward."""
+        return self.over or self._group.ask(self, self._patience)
 
 
-class Mover(Protocol):
-    """A group whose collectives can be moved forward."""
+@final
+class Collectives:
+    """The collectives of one group: the data of each starts when the headers of all members agree.
 
-    @property
-    def queue(self) -> deque[CheckedCollective]:
-        """The collectives that are under way, in order."""
-        ...
+    `name` is the group's, `ranks` are its members' ranks in the world, and `rank` is this member's place among them.
+    """
+
+    def __init__(
+        self, checker: "Checker", headers: Headers, data: TorchGroup, name: str, ranks: Sequence[int]
+    ) -> None:
+        self._checker, self.headers, self._data = checker, headers, data
+        self._name, self._ranks = name, ranks
+        self.queue: deque[CheckedCollective] = deque()
+        """Those under way, in order."""
+        self._sequence = 0
+        self.closed = False
+
+    def check_usable(self, operation: str) -> None:
+        """Refuse a call after a failure of this worker, or after it has left the group."""
+        if self._checker.error is not None:
+            raise self._checker.error
+        check_open(operation, self.closed)
+
+    def issue(self, call: Signature, piece: Tensor, whole: Tensor | None) -> CheckedCollective:
+        """Send the header to all members; the data follows when all headers agree."""
+        self._sequence += 1
+        item = CheckedCollective(self, call, self._sequence, piece, whole)
+        self.headers.publish(Header(encode(call), call.numel))
+        self.queue.append(item)
+        return item
 
     def advance(self) -> None:
-        """Start and finish what can be started and finished."""
-        ...
+        """Start the data of collectives whose headers agree, in order, and note which are over."""
+        for item in tuple(self.queue):
+            if item.data is None:
+                try:
+                    headers = self.headers.take()
+                except HungUpError as error:
+                    error.label = item.label
+                    raise
+                if headers is None:
+                    return
+                if any(header != headers[self._data.rank] for header in headers):
+                    calls = [decode(*header) for header in headers]
+                    raise mismatch(item.sequence, dict(zip(self._ranks, calls, strict=True)))
+                launch = item.call.operation not in HEADERS_ONLY
+                item.data = self._data.issue(item.call, item.piece, item.whole) if launch else TorchWork()
+            if item.data.done():
+                item.over = True
+                self.queue.remove(item)
 
-    def blame(self, rank: int) -> None:
-        """Tell the other members which one is the cause of this one's end."""
-        ...
+    def wait(self, item: CheckedCollective) -> None:
+        """Wait for one collective."""
+        self.check_usable(item.label)
 
-    def hung_up(self) -> dict[int, int]:
-        """The members whose connections have ended, each with the member that it blamed."""
-        ...
+        def block(seconds: float) -> None:
+            first = next((each for each in self.queue if not each.over), item)
+            (self.headers if first.data is None else first.data).wait_for(seconds)
+
+        self._checker.wait(lambda: item.over, block, self._look_for(item))
+
+    def ask(self, item: CheckedCollective, patience: Patience) -> bool:
+        """Whether one collective is over."""
+        self.check_usable(item.label)
+        return self._checker.ask(lambda: item.over, self._look_for(item), patience)
+
+    def _look_for(self, item: CheckedCollective) -> Look:
+        def look(waited_s: float, broken: bool) -> GroupError | None:
+            first = self.queue[0] if self.queue else item
+            return self._checker.presence.look(
+                self._name, self._ranks, first.sequence, first.label, waited_s, broken
+            )
+
+        return look
 
 
 @final
@@ -83,7 +141,7 @@ class Checker:
     def __init__(self, presence: Presence) -> None:
         self.presence = presence
         presence.culprit = self._culprit
-        self.groups: list[Mover] = []
+        self.groups: list[Collectives] = []
         self.error: GroupError | None = None
 
     def advance(self) -> None:
@@ -103,14 +161,14 @@ class Checker:
             self.error = error
         if isinstance(error, MemberError):
             for group in self.groups:
-                group.blame(error.rank)
+                group.headers.blame(error.rank)
         self.presence.signs.end(error)
 
     def _culprit(self) -> int:
         """The member whose end was the first, as far as connections that have ended show; or NO_RANK."""
         gone = dict[int, int]()
         for group in self.groups:
-            gone |= group.hung_up()
+            gone |= group.headers.hung_up()
         blamed = [rank for rank in gone.values() if rank != NO_RANK]
         silent = [rank for rank, blames in gone.items() if blames == NO_RANK]
         return next(iter(blamed or silent), NO_RANK)
@@ -188,10 +246,11 @@ class Checker:
                 return found
             time.sleep(LOOK_EVERY_S / 2)
         rank = self._culprit()
-        if rank == NO_RANK and isinstance(error, MissedError):
-            rank = error.rank
+        missed = error if isinstance(error, HungUpError) else None
+        if rank == NO_RANK and missed is not None:
+            rank = missed.rank
         if rank != NO_RANK:
-            waiting = [group.queue[0].label() for group in self.groups if group.queue]
-            label = error.label if isinstance(error, MissedError) else next(iter(waiting), "a message")
+            waiting = [group.queue[0].label for group in self.groups if group.queue]
+            label = missed.label if missed is not None else next(iter(waiting), "a message")
             return self.presence.hung_up(rank, label)
         return GroupError(f"a connection of the group broke: {str(error).splitlines()[0]}")

@@ -196,7 +196,7 @@ class TorchGroup(Group):
             "reduce": self._reduce,
             "gather": self._gather,
             "scatter": self._scatter,
-            "barrier": self._barrier,
+            "barrier": lambda call, piece, whole: (self._torch.barrier(), None),
         }
 
     # A caller's tensors may be on any device and have any strides; torch gets rows in its own memory.
@@ -213,7 +213,6 @@ class TorchGroup(Group):
         return row, back
 
     def _rows(self, whole: Tensor) -> tuple[list[Tensor], Finish | None]:
-        """The pieces of a whole."""
         row, back = self._row(whole)
         return list(row.view(self.size, row.numel() // self.size)), back
 
@@ -300,9 +299,6 @@ class TorchGroup(Group):
         rows = [] if whole is None else [self._rows(whole)[0]]
         return self._torch.scatter([row], rows, _options(dist.ScatterOptions(), call)), back
 
-    def _barrier(self, call: Signature, piece: Tensor, whole: None) -> Started:
-        return self._torch.barrier(), None
-
     # Messages; those with different tags do not meet.
 
     def issue_send(self, call: Signature, tensor: Tensor, to: int, tag: int = 0) -> TorchWork:
@@ -352,7 +348,6 @@ class TorchGroup(Group):
 
 
 def _options(options: Any, call: Signature) -> Any:
-    """Torch's options of this call."""
     if call.op is not None:
         options.reduceOp = _OPS[call.op]
     if call.root is not None:

@@ -188,6 +188,8 @@ class HungUpError(RuntimeError):
     def __init__(self, rank: int, what: str) -> None:
         super().__init__(what)
         self.rank = rank
+        self.label = ""
+        """The collective that the member has not reached, if one waits for it."""
 
 
 @final

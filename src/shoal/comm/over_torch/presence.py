@@ -109,60 +109,56 @@ class Presence:
         `sequence` is the collective that this member waits in, or ENTERING, MESSAGE or FROM_ANYONE. `broken` says that
         a connection has broken.
         """
-        others = [rank for rank in ranks if rank != self._rank]
+        return self._asking_store(label, lambda: self._look(group, ranks, sequence, label, waited_s, broken))
+
+    def check(self, ranks: Sequence[int], label: str, waited_s: float) -> GroupError | None:
+        """The error for a member that will not come, for a wait outside of the group's calls."""
+
+        def ask() -> GroupError | None:
+            facts = self._all_facts([rank for rank in ranks if rank != self._rank], label, waited_s, False)
+            error = self._judge.judge_idle(facts)
+            if error is None and waited_s:
+                self._note_wait(facts)
+            return error
+
+        return self._asking_store(label, ask)
+
+    def _asking_store(self, label: str, ask: Callable[[], GroupError | None]) -> GroupError | None:
+        """The error that `ask` finds in the store, or the one for a store that is gone or stopped."""
         holder_stopped, error = self._store_is_stopped(label)
         if holder_stopped:
             return error
         try:
-            dead = [] if sequence == FROM_ANYONE else [rank for rank in others if self._is_dead(rank)]
-            facts = [self._facts(rank, label, waited_s, broken, self._last_entry(rank)) for rank in dead]
-            error = self._judge.judge_all(facts)
-            if error is not None:
-                return error
-            if sequence == ENTERING:
-                # All must run to connect, also members that have entered.
-                for rank in others:
-                    if self._judge.stopped_too_long(self._stopped_s(rank)):
-                        return judge.stopped(rank, label, self._cards[rank].pid)
-            missing = self._missing(group, others, sequence)
-            if not missing and sequence != ENTERING:
-                return self._arrived(others, label, waited_s)
-            entries = self._read("end", "idle", ranks=missing)
-            facts = [
-                self._facts(rank, label, waited_s, broken, end, idle)
-                for rank, end, idle in zip(missing, entries[::2], entries[1::2], strict=True)
-            ]
-            if sequence == FROM_ANYONE:
-                error = self._judge.judge_any(facts)
-            else:
-                is_alone = sequence == MESSAGE
-                error = self._judge.judge_all(facts, is_alone or judge.speaks(self._rank, ranks, missing))
-            if error is None:
-                self._note_wait(facts)
-            return error
+            return ask()
         except JoinError as error:  # a value in the store that shoal did not write
             return error
         except RuntimeError as error:
             return self._without_store(label, error)
 
-    def check(self, ranks: Sequence[int], label: str, waited_s: float) -> GroupError | None:
-        """The error for a member that will not come, for a wait outside of the group's calls."""
+    def _look(
+        self, group: str, ranks: Sequence[int], sequence: int, label: str, waited_s: float, broken: bool
+    ) -> GroupError | None:
         others = [rank for rank in ranks if rank != self._rank]
-        holder_stopped, error = self._store_is_stopped(label)
-        if holder_stopped:
+        dead = [] if sequence == FROM_ANYONE else [rank for rank in others if self._is_dead(rank)]
+        facts = [self._facts(rank, label, waited_s, broken, self._last_entry(rank)) for rank in dead]
+        error = self._judge.judge_all(facts)
+        if error is not None:
             return error
-        try:
-            entries = self._read("end", "idle", ranks=others)
-            facts = [
-                self._facts(rank, label, waited_s, False, end, idle)
-                for rank, end, idle in zip(others, entries[::2], entries[1::2], strict=True)
-            ]
-        except JoinError as error:  # a value in the store that shoal did not write
-            return error
-        except RuntimeError as error:
-            return self._without_store(label, error)
-        error = next((error for each in facts if (error := self._judge.judge_idle(each))), None)
-        if error is None and waited_s:
+        if sequence == ENTERING:
+            # All must run to connect, also members that have entered.
+            for rank in others:
+                if self._judge.stopped_too_long(self._stopped_s(rank)):
+                    return judge.stopped(rank, label, self._cards[rank].pid)
+        missing = self._missing(group, others, sequence)
+        if not missing and sequence != ENTERING:
+            return self._arrived(others, label, waited_s)
+        facts = self._all_facts(missing, label, waited_s, broken)
+        if sequence == FROM_ANYONE:
+            error = self._judge.judge_any(facts)
+        else:
+            is_alone = sequence == MESSAGE
+            error = self._judge.judge_all(facts, is_alone or judge.speaks(self._rank, ranks, missing))
+        if error is None:
             self._note_wait(facts)
         return error
 
@@ -215,6 +211,13 @@ class Presence:
         return None
 
     # Facts.
+
+    def _all_facts(self, ranks: Sequence[int], label: str, waited_s: float, broken: bool) -> list[Facts]:
+        entries = self._read("end", "idle", ranks=ranks)
+        return [
+            self._facts(rank, label, waited_s, broken, end, idle)
+            for rank, end, idle in zip(ranks, entries[::2], entries[1::2], strict=True)
+        ]
 
     def _facts(self, rank: int, label: str, waited_s: float, broken: bool, end: str, idle: str = "") -> Facts:
         """What is known of a member: `end` and `idle` are its entries."""

@@ -6,6 +6,7 @@ them.
 """
 
 import json
+import os
 import time
 from collections.abc import Callable
 from typing import final
@@ -40,17 +41,13 @@ class SignsOfLife:
         """Whether the last entry says more than that this worker makes progress: it waits, or has announced work."""
         self._count = 0
         self._ended = False
-        store.set(f"stack/{rank}", str(answer_stack_requests()))
+        store.set(f"stack/{rank}", str(answer_stack_requests(os.getpid())))
         store.set(f"end/{rank}", "")
         self._write_idle(0.0)
         self.forget_exit = at_exit(self._leave)
 
-    def enter(self, group: str) -> None:
-        """Enter a new group, at no collective yet."""
-        self._store.set(f"at/{group}/{self._rank}", "0")
-
     def wait_in(self, group: str, sequence: int) -> None:
-        """Report which collective of a group this worker has reached."""
+        """Report which collective of a group this worker has reached; 0 for a group that it has only entered."""
         self._store.set(f"at/{group}/{self._rank}", str(sequence))
 
     def beat(self, busy_s: float = 0.0) -> None:
@@ -94,7 +91,6 @@ class SignsOfLife:
             self._hold_store(HOLD_S, HOLD_S)
 
     def _leave(self, error: BaseException | None) -> None:
-        """This process ends."""
         self.end(error)
         if error is None:
             self._hold_store(self._limit_s)

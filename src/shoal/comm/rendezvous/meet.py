@@ -114,7 +114,6 @@ class _Meeting:
         self._has_claimed = False
 
     def cards(self) -> list[Card]:
-        """All cards, once all are there."""
         started, warned = time.monotonic(), False
         next_comparison_s = COMPARE_SECRETS_EVERY_S
         self._store.note_secret()
@@ -231,7 +230,7 @@ class _Meeting:
             f"{', '.join(map(str, late))}. It waits for them, at most {self._timeout_s:g} s. "
             + f"{sentence} {SETTINGS}".lstrip(),
             SlowMemberWarning,
-            stacklevel=8,  # the program's line, through shoal.join
+            stacklevel=7,  # the program's line, through shoal.join
         )
 
     def _missing(self) -> JoinError:

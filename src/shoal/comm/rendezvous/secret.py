@@ -171,5 +171,5 @@ def warn_without_secret(host: str) -> None:
             f"messages. Name a file with a secret in {FILE_VARIABLE} on every machine "
             f"(umask 077; openssl rand -hex 32 > FILE), or set {VARIABLE}.",
             UnauthenticatedStoreWarning,
-            stacklevel=6,  # the program's line, through shoal.join
+            stacklevel=5,  # the program's line, through shoal.join
         )

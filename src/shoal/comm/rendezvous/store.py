@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 import warnings
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from datetime import timedelta
 from typing import Any, TypeVar, final
 
@@ -108,25 +108,10 @@ class Distant:
             raise self._lost
         return answers[0]
 
-    def set(self, key: str, value: str) -> None:
-        """Write a key."""
-        self._ask(lambda: self._store.set(key, value))
-
-    def get(self, key: str) -> bytes:
-        """Read a key."""
-        return self._ask(lambda: self._store.get(key))
-
-    def multi_get(self, keys: Sequence[str]) -> list[bytes]:
-        """Read several keys."""
-        return self._ask(lambda: self._store.multi_get(keys))
-
-    def check(self, keys: Sequence[str]) -> bool:
-        """Whether all keys are there."""
-        return self._ask(lambda: self._store.check(keys))
-
-    def compare_set(self, key: str, expected: bytes, desired: bytes) -> bytes:
-        """Write a key if it has the expected value; what it has then."""
-        return self._ask(lambda: self._store.compare_set(key, expected, desired))
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        """A method of the store, asked by the thread."""
+        method = getattr(self._store, name)
+        return lambda *arguments: self._ask(lambda: method(*arguments))
 
     def close(self) -> None:
         """End the thread."""

@@ -67,14 +67,14 @@ class TaggedStore:
     """One worker's view of a store of torch's."""
 
     def __init__(self, store: Any, rank: int, session: _Session | None = None, prefix: str = "") -> None:
-        self._store, self._prefix = store, prefix
+        self.connection, self._prefix = store, prefix
         self._session = session or _Session(rank, run_secret())
 
     # Views of the same store.
 
     def within(self, prefix: str) -> "TaggedStore":
         """The same store with a prefix before every key."""
-        return TaggedStore(self._store, self._session.rank, self._session, f"{self._prefix}{prefix}/")
+        return TaggedStore(self.connection, self._session.rank, self._session, f"{self._prefix}{prefix}/")
 
     def through(self, store: Any) -> "TaggedStore":
         """The same keys through another connection."""
@@ -82,16 +82,11 @@ class TaggedStore:
 
     def clone(self) -> "TaggedStore":
         """The same keys through a connection of their own."""
-        return self.through(self._store.clone())
-
-    @property
-    def connection(self) -> Any:
-        """Torch's store itself."""
-        return self._store
+        return self.through(self.connection.clone())
 
     def for_torch(self, prefix: str) -> Any:
         """A part of torch's store for a backend of torch's, whose values carry no tags: only its prefix is hidden."""
-        return dist.PrefixStore(self._name(prefix), self._store)
+        return dist.PrefixStore(self._name(prefix), self.connection)
 
     def connection_key(self) -> TagKey:
         """The key for connections of members that meet under this prefix."""
@@ -103,7 +98,7 @@ class TaggedStore:
         """Whether the run is known: rank 0 draws its number, the others read it. Call this until it is."""
         session = self._session
         if not session.run:
-            root = TaggedStore(self._store, session.rank, session)
+            root = TaggedStore(self.connection, session.rank, session)
             if session.rank == 0:
                 drawn = secrets.token_hex(16)
                 found = root.claim("run", drawn, 0)
@@ -123,7 +118,7 @@ class TaggedStore:
 
     def note_secret(self) -> None:
         """Publish which secret this worker has: a fingerprint of it, or that it has none."""
-        self._store.set(f"secret of rank {self._session.rank}", self._session.fingerprint)
+        self.connection.set(f"secret of rank {self._session.rank}", self._session.fingerprint)
 
     def noted_secrets(self, ranks: Iterable[int]) -> dict[int, str]:
         """How the secrets of others compare, as far as they have published it: the same, another, none."""
@@ -147,7 +142,7 @@ class TaggedStore:
         name = self._name(key)
         value = self._with_tag(name, text)
         self._keep(name, value)
-        self._store.set(name, value)
+        self.connection.set(name, value)
 
     def read(self, key: str, writer: int | None = None) -> str | None:
         """The newest value that `writer` (None: any member) has written; None if there is none. Never waits."""
@@ -157,9 +152,9 @@ class TaggedStore:
     def read_all(self, entries: Sequence[tuple[str, int]]) -> list[str | None]:
         """The newest values of (key, writer), as `read` gives them; many in two messages to the store."""
         names = [self._name(key) for key, _ in entries]
-        if len(names) > MOST_ASKED_SINGLY and self._store.check(names):
+        if len(names) > MOST_ASKED_SINGLY and self.connection.check(names):
             # Waits, should another program delete one at this moment.
-            values: Iterable[bytes] = self._store.multi_get(names)
+            values: Iterable[bytes] = self.connection.multi_get(names)
         else:
             values = map(self._value, names)
         return [
@@ -173,7 +168,7 @@ class TaggedStore:
         mine, there = self._with_tag(name, text), b""
         while True:
             # Overwrites only what was found there: nothing, or something that no member wrote.
-            now: bytes = self._store.compare_set(name, there, mine)
+            now: bytes = self.connection.compare_set(name, there, mine)
             if now == mine:
                 self._keep(name, mine)
                 return text
@@ -184,11 +179,11 @@ class TaggedStore:
 
     def count(self, key: str) -> int:
         """Add 1 to a counter that begins with 0. A counter has no tag: only its name is hidden."""
-        return self._store.add(self._name(key), 1)
+        return self.connection.add(self._name(key), 1)
 
     def wait(self, keys: Iterable[str], limit: timedelta) -> None:
         """Wait until all keys are there."""
-        self._store.wait([self._name(key) for key in keys], limit)
+        self.connection.wait([self._name(key) for key in keys], limit)
 
     def _name(self, key: str) -> str:
         return self._session.names.tag(f"{self._prefix}{key}".encode()).hex()
@@ -196,7 +191,7 @@ class TaggedStore:
     def _value(self, name: str) -> bytes:
         """What is under this name, without waiting for it."""
         # Compares with a text that no value of ours has: that changes nothing and answers at once.
-        return self._store.compare_set(name, ABSENT, ABSENT)
+        return self.connection.compare_set(name, ABSENT, ABSENT)
 
     def _with_tag(self, name: str, text: str) -> bytes:
         body = f"{self._session.rank} {next(self._session.sequence)} {text}".encode()
@@ -258,7 +253,7 @@ class TaggedStore:
                 kept = self._session.kept or {}
                 for name, value in tuple(kept.items()):
                     if apart._value(name) != value and kept[name] is value:
-                        apart._store.set(name, value)
+                        apart.connection.set(name, value)
 
 
 def tagged(store: Any, rank: int) -> TaggedStore:

@@ -240,10 +240,6 @@ class Board:
         """When the member last made progress, on the machine's monotonic clock; 0 before it has begun."""
         return self.words[self.alive]
 
-    def note_progress(self, time_ns: int) -> None:
-        """Set the time of this member's last progress."""
-        self.words[self.alive] = time_ns
-
     def keep_alive(self, time_ns: int) -> None:
         """Move the time of this member's last progress forward, never back."""
         if time_ns > self.words[self.alive]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from shoal.comm.algorithms import chunk_bounds
-from shoal.comm.reduction import Op, reduce_block, reduce_into_first
+from shoal.comm.reduction import Op, reduce_into_first, tree_reduce
 from shoal.comm.shared_memory.arena import Arena
 from shoal.comm.signature import Signature
 
@@ -68,7 +68,7 @@ class Regions:
         return region.arena.memory[start : start + numel * dtype.itemsize].view(dtype)
 
     def chunks(
-        self, places: Sequence[int], numel: int, dtype: torch.dtype, start: int, stop: int, chunk_bytes: int
+        self, places: Sequence[int], numel: int, dtype: torch.dtype, start: int, stop: int
     ) -> list[tuple[Tensor, ...]]:
         """Elements `start` to `stop` of all members' tensors, in chunks: [(member 0's, member 1's, …), …].
 
@@ -81,7 +81,7 @@ class Regions:
             if len(self._chunks) >= MAX_KEPT:
                 self._chunks.clear()
             wholes = [self.view(place, rank, numel, dtype) for rank, place in enumerate(places)]
-            step = max(1, chunk_bytes // dtype.itemsize)
+            step = CHUNK_BYTES // dtype.itemsize
             chunks = (
                 list(zip(*[each[start:stop].split(step) for each in wholes], strict=True))
                 if start < stop
@@ -109,15 +109,13 @@ class Places(NamedTuple):
         """This member's part of all members' pieces, in chunks."""
         numel = self.call.numel
         start, stop = chunk_bounds(numel, len(self.pieces), self.rank)
-        return self.regions.chunks(self.pieces, numel, self.call.dtype, start, stop, CHUNK_BYTES)
+        return self.regions.chunks(self.pieces, numel, self.call.dtype, start, stop)
 
     def my_piece_of_wholes(self) -> list[tuple[Tensor, ...]]:
         """This member's piece of all members' wholes, in chunks."""
         numel, size = self.call.numel, len(self.wholes)
         start = self.rank * numel
-        return self.regions.chunks(
-            self.wholes, size * numel, self.call.dtype, start, start + numel, CHUNK_BYTES
-        )
+        return self.regions.chunks(self.wholes, size * numel, self.call.dtype, start, start + numel)
 
     def piece_of(self, rank: int) -> Tensor:
         """A member's piece."""
@@ -144,14 +142,14 @@ def _all_reduce(places: Places, piece: Tensor, whole: Tensor | None) -> None:
 def _reduce(places: Places, piece: Tensor, whole: Tensor | None) -> None:
     """Each member reduces its own part of all buffers into the root's."""
     for views in places.my_part_of_pieces():
-        reduce_block(places.call.op or Op.SUM, views, views[places.call.root or 0])
+        tree_reduce(places.call.op or Op.SUM, views, views[places.call.root or 0])
 
 
 def _reduce_scatter(places: Places, piece: Tensor, whole: Tensor | None) -> None:
     """Each member reduces its own piece of all wholes into its piece."""
     outs = piece.split(CHUNK_BYTES // piece.itemsize)
     for parts, out in zip(places.my_piece_of_wholes(), outs, strict=True):
-        reduce_block(places.call.op or Op.SUM, parts, out)
+        tree_reduce(places.call.op or Op.SUM, parts, out)
 
 
 def _all_gather_push(places: Places, piece: Tensor, whole: Tensor | None) -> None:

@@ -68,7 +68,7 @@ class SharedMemoryGroup(Group):
         self._mail = Mail(progress, arena, self._roster)
         self._larger: SharedMemoryGroup | None = None
         self._smaller: set[SharedMemoryGroup] = set()
-        boards[rank].begin(answer_stack_requests())
+        boards[rank].begin(answer_stack_requests(os.getpid()))
 
     @classmethod
     def join(
@@ -195,7 +195,8 @@ class SharedMemoryGroup(Group):
     def beat(self, busy_s: float = 0.0) -> None:
         """Report progress outside of calls, or work that may take `busy_s`."""
         check_busy(busy_s)
-        self._roster.homes[self.rank].note_progress(time.monotonic_ns() + int(1e9 * busy_s))
+        home = self._roster.homes[self.rank]
+        home.words[home.alive] = time.monotonic_ns() + int(1e9 * busy_s)
 
     def check_members(self, label: str, waited_s: float) -> None:
         """Raise when a member will not come."""

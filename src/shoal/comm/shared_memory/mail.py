@@ -8,51 +8,63 @@ side calls or waits.
 import time
 from collections import deque
 from functools import partial
-from typing import NamedTuple, final
+from typing import final
 
 import torch
 from torch import Tensor
 
+from shoal.comm.algorithms import flat
+from shoal.comm.group import ANYONE
 from shoal.comm.shared_memory.arena import BOX_BYTES, LINE, NUM_BOXES, Arena, ArenaLayout, find_fence
-from shoal.comm.shared_memory.progress import Pending, ProgressEngine, Roster
+from shoal.comm.shared_memory.progress import Channel, Pending, ProgressEngine, Roster
 from shoal.comm.signature import Signature, decode, encode, message_mismatch
 
 
+@final
 class PendingMessage(Pending):
-    """A message that a caller may wait for; `source` is the rank that sends it."""
+    """A message on one side, which a caller may wait for; `source` is the rank that sends it."""
 
-    __slots__ = ("source",)
+    __slots__ = ("call", "data", "source", "tensor")
 
-    source: int
+    def __init__(self, progress: ProgressEngine, channel: Channel, call: Signature, tensor: Tensor) -> None:
+        super().__init__(progress, channel)
+        self.call, self.tensor = call, tensor
+        self.data = flat(tensor).view(torch.uint8)
+        """The bytes of `tensor`, or of a copy where it is strided."""
+        self.source = ANYONE
 
 
-class _Message(NamedTuple):
-    """One message on one side. `data` are the bytes of `tensor`, or of a copy where it is strided."""
+class _Messages(Channel):
+    """Messages that go in order."""
 
-    @classmethod
-    def of(cls, call: Signature, tensor: Tensor, pending: PendingMessage) -> "_Message":
-        """The message that fills `tensor`, or that it fills."""
-        flat = tensor.contiguous()
-        data = flat.view(-1).view(torch.uint8) if flat.numel() else torch.empty(0, dtype=torch.uint8)
-        return cls(call, tensor, data, pending)
+    def __init__(self, progress: ProgressEngine, roster: Roster) -> None:
+        self.roster = roster
+        self._progress = progress
+        self._queue: deque[PendingMessage] = deque()
 
-    call: Signature
-    tensor: Tensor
-    data: Tensor
-    pending: PendingMessage
+    def issue(self, call: Signature, tensor: Tensor) -> PendingMessage:
+        if self._progress.error is not None:
+            raise self._progress.error
+        message = PendingMessage(self._progress, self, call, tensor)
+        self.put(message)
+        self._progress.advance()
+        return message
+
+    def put(self, message: PendingMessage) -> None:
+        self._queue.append(message)
+        if len(self._queue) == 1:
+            self._progress.add(self)
 
 
 @final
-class _Mailbox:
+class _Mailbox(_Messages):
     """All messages from this member to another (`outgoing`), or from the other to this one."""
-
-    any_will_do = all_meet = False
 
     def __init__(
         self, progress: ProgressEngine, arena: Arena, roster: Roster, peer: int, outgoing: bool
     ) -> None:
-        self.roster = roster
-        self._progress, self._peer, self._outgoing = progress, peer, outgoing
+        super().__init__(progress, roster)
+        self._peer, self._outgoing = peer, outgoing
         sender, receiver = (roster.rank, peer) if outgoing else (peer, roster.rank)
         self._sender = sender
         layout = ArenaLayout(len(roster.boards))
@@ -65,27 +77,14 @@ class _Mailbox:
         self._fence = find_fence() or (lambda: None)
         home = roster.homes[roster.rank]
         self._alive_words, self._my_alive = home.words, home.alive
-        self._queue: deque[_Message] = deque()
         self._moved_bytes = 0
         """How much of the first message has moved."""
         self._chunks = 0
         """How many chunks this side has sent or taken so far."""
 
-    def issue(self, call: Signature, tensor: Tensor) -> PendingMessage:
-        """Begin to send, or to receive into, the tensor."""
-        if self._progress.error is not None:
-            raise self._progress.error
-        pending = PendingMessage(self._progress, self)
-        self.put(_Message.of(call, tensor, pending))
-        self._progress.advance()
-        return pending
-
-    def put(self, message: _Message) -> None:
-        """Queue a message."""
-        message.pending.source, message.pending.channel = self._sender, self
-        self._queue.append(message)
-        if len(self._queue) == 1:
-            self._progress.add(self)
+    def put(self, message: PendingMessage) -> None:
+        message.source, message.channel = self._sender, self
+        super().put(message)
 
     def has_unclaimed(self) -> bool:
         """Whether a message has begun to arrive that no `recv` has named."""
@@ -139,7 +138,7 @@ class _Mailbox:
             tensor = message.tensor
             if not self._outgoing and message.data.data_ptr() != tensor.data_ptr():
                 tensor.copy_(message.data.view(tensor.dtype).view(tensor.shape))
-            message.pending.over = True
+            message.over = True
             if not self._queue:
                 self._progress.remove(self)
 
@@ -152,41 +151,26 @@ class _Mailbox:
 
 
 @final
-class _FromAnyone:
+class _FromAnyone(_Messages):
     """Receives from anyone: gives each `recv` to the mailbox in which a message arrives first."""
 
-    any_will_do, all_meet = True, False
+    any_will_do = True
 
     def __init__(self, progress: ProgressEngine, mail: "Mail") -> None:
-        self.roster = mail.roster
-        self._progress, self._mail = progress, mail
-        self._queue: deque[_Message] = deque()
+        super().__init__(progress, mail.roster)
+        self._mail = mail
         self._next = 0
         """Where to look first: past the last sender, so that none waits for ever."""
-
-    def issue(self, call: Signature, tensor: Tensor) -> PendingMessage:
-        """Begin to receive into the tensor."""
-        if self._progress.error is not None:
-            raise self._progress.error
-        pending = PendingMessage(self._progress, self)
-        self._queue.append(_Message.of(call, tensor, pending))
-        if len(self._queue) == 1:
-            self._progress.add(self)
-        self._progress.advance()
-        return pending
 
     def ready(self) -> bool:
         return any(self._mail.incoming(rank).has_unclaimed() for rank in self.missing())
 
     def advance(self) -> bool:
         size = len(self.roster.boards)
-        for sender in ((self._next + step) % size for step in range(size)):
-            if (
-                sender not in (self.roster.rank, *self.roster.dead)
-                and self._mail.incoming(sender).has_unclaimed()
-            ):
+        for sender in sorted(self.missing(), key=lambda rank: (rank - self._next) % size):
+            mailbox = self._mail.incoming(sender)
+            if mailbox.has_unclaimed():
                 self._next = sender + 1
-                mailbox = self._mail.incoming(sender)
                 mailbox.put(self._queue.popleft())
                 mailbox.advance()  # at once: who asks rarely must not have to ask twice
                 if not self._queue:

@@ -10,8 +10,9 @@ and right with more workers than cores.
 
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol, final
+from typing import final
 
 from shoal.comm.liveness.judge import Facts, Judge, cause_of, speaks, to_blame
 from shoal.comm.liveness.limits import PAUSED_S, Patience
@@ -27,39 +28,31 @@ LOOK_AFTER_S = 0.002
 LOOK_CLOSELY_EVERY_S = 0.1
 
 
-class Channel(Protocol):
+class Channel(ABC):
     """Work that goes in order: the collectives of one group, the messages to or from one member."""
 
-    @property
-    def any_will_do(self) -> bool:
-        """Whether one of the missing members is enough."""
-        ...
+    any_will_do = False
+    """Whether one of the missing members is enough."""
+    all_meet = False
+    """Whether all members wait for the missing ones, as in a collective."""
+    roster: "Roster"
+    """The members of the channel's group."""
 
-    @property
-    def all_meet(self) -> bool:
-        """Whether all members wait for the missing ones, as in a collective."""
-        ...
-
+    @abstractmethod
     def ready(self) -> bool:
         """Whether the next step could be done without waiting: a quick look."""
-        ...
 
+    @abstractmethod
     def advance(self) -> bool:
         """Do what can be done without waiting; whether anything was."""
-        ...
 
+    @abstractmethod
     def missing(self) -> list[int]:
         """The members that the next step waits for, as ranks of the channel's group."""
-        ...
 
+    @abstractmethod
     def label(self) -> str:
         """What the next step belongs to, in words."""
-        ...
-
-    @property
-    def roster(self) -> "Roster":
-        """The members of the channel's group."""
-        ...
 
 
 @final
@@ -135,7 +128,7 @@ class ProgressEngine:
         self._judge = Judge(limit_s)
         self.channels: list[Channel] = []
         """Those with work under way."""
-        self._cancel_exit = at_exit(self._leave)
+        self._cancel_exit = at_exit(self.fail)
 
     def add(self, channel: Channel) -> None:
         """Move this channel too."""
@@ -160,15 +153,10 @@ class ProgressEngine:
             raise
         return moved
 
-    def fail(self, error: BaseException) -> None:
-        """Report to the members of all groups that this worker ends with an error."""
+    def fail(self, error: BaseException | None) -> None:
+        """Report to the members of all groups that this worker ends: with an error, or without one at its exit."""
         if self.error is None and isinstance(error, GroupError):
             self.error = error
-        for roster in self.rosters:
-            roster.boards[roster.rank].end(error, roster.world_ranks[roster.rank])
-
-    def _leave(self, error: BaseException | None) -> None:
-        """This process ends."""
         for roster in self.rosters:
             roster.boards[roster.rank].end(error, roster.world_ranks[roster.rank])
 
@@ -230,11 +218,10 @@ class ProgressEngine:
         self.advance()
         others = [rank for rank in range(len(roster.boards)) if rank != roster.rank]
         facts = [self._facts(roster, label, rank, waited_s, closely=True) for rank in others]
-        for each in facts:
-            error = self._judge.judge_idle(each)
-            if error is not None:
-                self.fail(error)
-                raise error
+        error = self._judge.judge_idle(facts)
+        if error is not None:
+            self.fail(error)
+            raise error
         if waited_s and others:
             self._note_wait(roster, others, facts)
 

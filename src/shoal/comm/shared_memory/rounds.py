@@ -89,10 +89,9 @@ class _Collective(Pending):
 
 
 @final
-class Rounds:
+class Rounds(Channel):
     """The channel of a group's collectives."""
 
-    any_will_do = False
     all_meet = True
 
     def __init__(self, progress: ProgressEngine, arena: Arena, roster: Roster, regions: Regions) -> None:

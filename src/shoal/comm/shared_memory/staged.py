@@ -11,7 +11,7 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
-from shoal.comm.reduction import Op, reduce_block
+from shoal.comm.reduction import Op, tree_reduce
 from shoal.comm.shared_memory.arena import NUM_SLOTS, Arena, ArenaLayout
 from shoal.comm.signature import Signature
 
@@ -91,13 +91,13 @@ def _give_rows(slots: Slots, call: Signature, piece: Tensor, rows: Tensor | None
 
 def _take_reduction(slots: Slots, call: Signature, piece: Tensor, rows: Tensor | None, slot: int) -> None:
     if call.root is None or call.root == slots.rank:
-        reduce_block(call.op or Op.SUM, slots.views(piece.dtype, piece.numel(), slot), piece)
+        tree_reduce(call.op or Op.SUM, slots.views(piece.dtype, piece.numel(), slot), piece)
 
 
 def _take_reduction_of_my_rows(
     slots: Slots, call: Signature, piece: Tensor, rows: Tensor | None, slot: int
 ) -> None:
-    reduce_block(call.op or Op.SUM, slots.my_rows(piece.dtype, piece.numel(), slot), piece)
+    tree_reduce(call.op or Op.SUM, slots.my_rows(piece.dtype, piece.numel(), slot), piece)
 
 
 def _take_my_rows(slots: Slots, call: Signature, piece: Tensor, rows: Tensor | None, slot: int) -> None:

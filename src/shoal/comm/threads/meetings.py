@@ -302,10 +302,9 @@ class World:
         with self.changed:
             others = [place for place in range(len(self.members)) if place != rank]
             facts = [self._facts(place, rank, label, waited_s) for place in others]
-            for each in facts:
-                error = self.judge.judge_idle(each)
-                if error is not None:
-                    raise error
+            error = self.judge.judge_idle(facts)
+            if error is not None:
+                raise error
             if waited_s:
                 self.members[rank].wait_for(facts, [self.members[place] for place in others])
 

@@ -38,17 +38,12 @@ from shoal.data.division.partition import Rule
 from shoal.data.division.subsets import length_of, partition
 from shoal.errors import ArgumentError, ConfigError
 
-
-class _Epochs(threading.local):
-    begun = 0
-
-
-_EPOCHS = _Epochs()
+_epochs = threading.local()
 
 
 def epochs_begun() -> int:
     """How many times this thread, which may be one of several workers, has called `set_epoch` of any sampler."""
-    return _EPOCHS.begun
+    return getattr(_epochs, "begun", 0)
 
 
 class WorkerSampler(Sampler[int], ABC):
@@ -80,7 +75,7 @@ class WorkerSampler(Sampler[int], ABC):
     def set_epoch(self, epoch: int) -> None:
         """Select the epoch's order; call it on all workers before each epoch."""
         self.epoch = epoch
-        _EPOCHS.begun += 1
+        _epochs.begun = epochs_begun() + 1
 
     @checks_arguments
     def step_sizes(self, batch_size: Count) -> tuple[int, ...]:

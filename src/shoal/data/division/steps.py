@@ -49,15 +49,10 @@ from shoal.errors import ConfigError
 class Division(Protocol):
     """Which worker takes which samples of a step, which is samples `consumed` to `consumed + count` of an epoch."""
 
-    @property
-    def num_samples(self) -> int:
-        """Samples of an epoch, over all workers."""
-        ...
-
-    @property
-    def size(self) -> int:
-        """Number of workers."""
-        ...
+    num_samples: int
+    """Samples of an epoch, over all workers."""
+    size: int
+    """Number of workers."""
 
     def step(self, epoch: int, consumed: int, count: int, rank: int) -> Tensor:
         """The indices of one worker's samples in a step."""

@@ -80,9 +80,8 @@ def _read(found: Any, where: str) -> tuple[Tensor, Tensor]:
         ]
         if not batches:
             raise DataError(f"{where} has no samples")
-        return _joined([pair[0] for pair in batches], "inputs", where), _joined(
-            [pair[1] for pair in batches], "labels", where
-        )
+        inputs, labels = zip(*batches, strict=True)
+        return _joined(inputs, "inputs", where), _joined(labels, "labels", where)
     pairs, num_bytes, most = list[tuple[Tensor, Tensor]](), 0, MEMORY_SHARE * memory_bytes()
     for index, sample in enumerate(_samples(found, where)):
         pairs.append(_pair(sample, index, where))
@@ -96,9 +95,8 @@ def _read(found: Any, where: str) -> tuple[Tensor, Tensor]:
     if not pairs:
         raise DataError(f"{where} has no samples")
     _check_repeatable(found, pairs[0], where)
-    return _stacked([pair[0] for pair in pairs], "input", where), _stacked(
-        [pair[1] for pair in pairs], "label", where
-    )
+    inputs, labels = zip(*pairs, strict=True)
+    return _stacked(inputs, "input", where), _stacked(labels, "label", where)
 
 
 def _samples(found: Any, where: str) -> Iterator[Any]:
@@ -155,9 +153,8 @@ def _pair(sample: Any, index: int, where: str, what: str = "sample") -> tuple[Te
         raise DataError(
             f"{place} is a value of type {type(sample).__name__}, and no pair (input, label)"
         ) from None
-    return _tensor(value, f"the input of {what} {index:,}", where), _tensor(
-        label, f"the label of {what} {index:,}", where
-    )
+    of_it = f"of {what} {index:,}"
+    return _tensor(value, f"the input {of_it}", where), _tensor(label, f"the label {of_it}", where)
 
 
 def _tensor(value: Any, what: str, where: str) -> Tensor:
@@ -173,7 +170,7 @@ def _tensor(value: Any, what: str, where: str) -> Tensor:
         ) from error
 
 
-def _joined(batches: list[Tensor], what: str, where: str) -> Tensor:
+def _joined(batches: tuple[Tensor, ...], what: str, where: str) -> Tensor:
     """The batches of a DataLoader, one after the other."""
     for index, batch in enumerate(batches):
         if batch.ndim == 0 or batch.shape[1:] != batches[0].shape[1:]:
@@ -185,7 +182,7 @@ def _joined(batches: list[Tensor], what: str, where: str) -> Tensor:
     return torch.cat(batches)
 
 
-def _stacked(values: list[Tensor], what: str, where: str) -> Tensor:
+def _stacked(values: tuple[Tensor, ...], what: str, where: str) -> Tensor:
     for index, value in enumerate(values):
         if value.shape != values[0].shape:
             raise DataError(

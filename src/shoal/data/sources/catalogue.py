@@ -11,7 +11,7 @@ from shoal.errors import ConfigError, unknown
 
 @dataclass(frozen=True)
 class DataFile:
-    """One file of a data set, as it is when unpacked."""
+    """One published file; of a data set, as it is when unpacked."""
 
     name: str
     size: int
@@ -20,13 +20,9 @@ class DataFile:
 
 
 @dataclass(frozen=True)
-class Archive:
+class Archive(DataFile):
     """A tar file that holds all files of a data set in one folder."""
 
-    name: str
-    size: int
-    """Bytes."""
-    sha256: str
     folder: str
     """The folder inside the archive; nothing outside it is read."""
 

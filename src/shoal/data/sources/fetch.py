@@ -54,7 +54,7 @@ def part_of(name: str, folder: Path) -> Generator[Path, None, None]:
 
 
 def write_checked(
-    chunks: Iterable[bytes], where: str, expected: DataFile | Archive, path: Path, progress: Progress
+    chunks: Iterable[bytes], where: str, expected: DataFile, path: Path, progress: Progress
 ) -> None:
     """Write a stream to a new file; a DataError unless size and sha256 are as expected."""
     summed, size = hashlib.sha256(), 0
@@ -69,7 +69,7 @@ def write_checked(
     check_sum(where, expected, size, summed.hexdigest())
 
 
-def check_sum(where: str, expected: DataFile | Archive, size: int, sha256: str) -> None:
+def check_sum(where: str, expected: DataFile, size: int, sha256: str) -> None:
     """Raise a DataError unless size and sha256 are the published ones."""
     if size < expected.size:
         raise DataError(f"{where} is truncated: {size:,} of {expected.size:,} bytes")

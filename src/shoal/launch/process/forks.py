@@ -16,8 +16,7 @@ import tempfile
 import threading
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import final
+from functools import partial
 
 import torch
 
@@ -25,8 +24,7 @@ from shoal.comm.rendezvous.secret import inheritable, receive, without_secret
 from shoal.errors import ConfigError
 from shoal.launch.failure import failure_of
 from shoal.launch.process.child import ChildProcess, die_with_parent, exit_at_once, forget_parent
-from shoal.launch.process.orphans import OrphanKiller
-from shoal.launch.process.processes import ProcessHandle, place_variables, run_at
+from shoal.launch.process.processes import Launch, ProcessHandle, run_by
 from shoal.launch.process.worker_main import draw_anew, name_worker
 from shoal.launch.reports import Reporter
 from shoal.launch.supervise import Listener, Policy
@@ -56,48 +54,35 @@ def run(
             "this process has used the GPU, so its workers cannot be copies of it",
             "Use launcher='threads', or start a program with `shoal launch`.",
         )
-    run_at(
-        lambda port, orphans, secret: ForkPlace(port, orphans, secret, fresh), work, workers, listener, policy
-    )
+    run_by(partial(_fork, work, fresh), workers, listener, policy)
 
 
-@final
-@dataclass(frozen=True)
-class ForkPlace:
-    """A copy of this process that meets the others in the store on this port."""
-
-    port: int
-    orphans: OrphanKiller
-    secret: bytes = field(repr=False)
-    fresh: bool
-
-    def start(self, task: Work, rank: int, size: int) -> ProcessHandle:
-        """Fork, and do the work in the copy."""
-        with contextlib.ExitStack() as undo, inheritable(self.secret) as secret:
-            read_end, write_end = os.pipe()
-            undo.callback(os.close, read_end)
-            undo.callback(os.close, write_end)
-            log = undo.enter_context(tempfile.TemporaryFile())
-            parent = os.getpid()
-            # A line in a buffer would be printed by both processes.
-            sys.stdout.flush()
-            sys.stderr.flush()
-            pid = os.fork()
-            if pid == 0:
-                # Nothing of the parent's may run in the copy after this, whatever happens.
-                try:
-                    forget_parent()
-                    os.dup2(log.fileno(), 1)
-                    os.dup2(log.fileno(), 2)
-                    self.orphans.leave_to_launcher()
-                    _become_worker(parent, secret, place_variables(self.port, rank, size), self.fresh)
-                    exit_at_once(_worked(task, Reporter(write_end)))
-                finally:
-                    os._exit(1)
-            undo.pop_all()
-            os.close(write_end)
-        self.orphans.watch(pid)
-        return ProcessHandle(rank, read_end, ChildProcess(pid), log)
+def _fork(task: Work, fresh: bool, launch: Launch, rank: int) -> ProcessHandle:
+    with contextlib.ExitStack() as undo, inheritable(launch.secret) as secret:
+        read_end, write_end = os.pipe()
+        undo.callback(os.close, read_end)
+        undo.callback(os.close, write_end)
+        log = undo.enter_context(tempfile.TemporaryFile())
+        parent = os.getpid()
+        # A line in a buffer would be printed by both processes.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid == 0:
+            # Nothing of the parent's may run in the copy after this, whatever happens.
+            try:
+                forget_parent()
+                os.dup2(log.fileno(), 1)
+                os.dup2(log.fileno(), 2)
+                launch.orphans.leave_to_launcher()
+                _become_worker(parent, secret, launch.variables(rank), fresh)
+                exit_at_once(_worked(task, Reporter(write_end)))
+            finally:
+                os._exit(1)
+        undo.pop_all()
+        os.close(write_end)
+    launch.orphans.watch(pid)
+    return ProcessHandle(rank, read_end, ChildProcess(pid), log)
 
 
 def _become_worker(parent: int, secret: int, variables: dict[str, str], fresh: bool) -> None:

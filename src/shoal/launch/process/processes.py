@@ -16,7 +16,8 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import IO, Any, TypeVar, final
+from functools import partial
+from typing import IO, Any, final
 
 from shoal.comm.liveness.watch import ProcessWatch
 from shoal.comm.rendezvous.secret import inheritable, new_secret, without_secret
@@ -26,11 +27,17 @@ from shoal.launch.cores import threads_per_worker
 from shoal.launch.process.child import ChildProcess, start_program
 from shoal.launch.process.orphans import OrphanKiller, orphan_killer
 from shoal.launch.process.template import Template, template_for
-from shoal.launch.start import WorkerHandle, WorkerPlace, end_all, start
-from shoal.launch.supervise import Listener, Policy, SignalRelay, supervise
+from shoal.launch.supervise import (
+    Listener,
+    Policy,
+    SignalRelay,
+    WorkerHandle,
+    end_all,
+    start,
+    supervise,
+)
 
 STORE_TIMEOUT_S = 60.0
-Task = TypeVar("Task")
 
 
 @dataclass(frozen=True)
@@ -51,30 +58,43 @@ def run(
     """Run a task in one process per worker; raise the first failure."""
     environment = _environment(task, workers)
     with template_for(interpreter(), environment, workers) as template:
-        run_at(
-            lambda port, orphans, secret: ProcessPlace(port, orphans, secret, environment, template),
-            task,
-            workers,
-            listener,
-            policy,
-        )
+        run_by(partial(_start, task, environment, template), workers, listener, policy)
 
 
-def run_at(
-    place: Callable[[int, OrphanKiller, bytes], "WorkerPlace[Task, ProcessHandle]"],
-    task: Task,
+@dataclass(frozen=True)
+class Launch:
+    """What every worker process of a launch gets."""
+
+    workers: int
+    port: int
+    """Of the store where workers meet."""
+    orphans: OrphanKiller
+    secret: bytes = field(repr=False)
+
+    def variables(self, rank: int) -> dict[str, str]:
+        """The environment that gives a worker its place in the world, in the names of torchrun."""
+        return {
+            "RANK": str(rank),
+            "WORLD_SIZE": str(self.workers),
+            "LOCAL_RANK": str(rank),
+            "LOCAL_WORLD_SIZE": str(self.workers),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(self.port),
+            "TORCHELASTIC_USE_AGENT_STORE": "True",  # torch's name for: the launcher holds the store
+        }
+
+
+def run_by(
+    begin: Callable[[Launch, int], "ProcessHandle"],
     workers: int,
     listener: Listener | None = None,
     policy: Policy | None = None,
 ) -> None:
-    """Run a task in one process per worker, each started by a `place`; raise the first failure.
-
-    A place is made from the port of the store, the killer of orphans and the secret of the run.
-    """
+    """Start the process of each rank by `begin(launch, rank)`, and supervise them; raise the first failure."""
     check_memory(workers)
     with listen("127.0.0.1", 0) as server, SignalRelay() as signals, orphan_killer() as orphans:
-        port = server.getsockname()[1]
-        handles = start(task, [place(port, orphans, new_secret())] * workers)
+        launch = Launch(workers, server.getsockname()[1], orphans, new_secret())
+        handles = start([partial(begin, launch)] * workers)
         # After the last fork: torch's store has a thread, and what that locks at the moment of a fork stays locked in
         # the copy for ever. Workers that connect before wait in the queue of the socket.
         try:
@@ -86,58 +106,38 @@ def run_at(
     del store
 
 
-@final
-@dataclass(frozen=True)
-class ProcessPlace:
-    """A process of this machine that meets the others in the store on this port."""
+def _start(
+    task: ProcessTask, environment: Mapping[str, str], template: Template | None, launch: Launch, rank: int
+) -> "ProcessHandle":
+    """Start a worker: a copy of the template, or a new interpreter.
 
-    port: int
-    orphans: OrphanKiller
-    secret: bytes = field(repr=False)
-    environment: Mapping[str, str]
-    """Without the worker's place."""
-    template: Template | None
-    """The template that the worker is a copy of; None: it is a new interpreter."""
-
-    def start(self, task: ProcessTask, rank: int, size: int) -> "ProcessHandle":
-        """Start the process.
-
-        Its task goes through standard input, the secret of the run through a pipe, its reports come through another.
-        """
-        environment = {**self.environment, **place_variables(self.port, rank, size)}
-        path = [entry for entry in sys.path if isinstance(entry, str)]  # pyright: ignore[reportUnnecessaryIsInstance]
-        with contextlib.ExitStack() as undo, inheritable(self.secret) as secret:
-            read_end, write_end = os.pipe()
-            undo.callback(os.close, read_end)
-            log = undo.enter_context(tempfile.TemporaryFile()) if task.keeps_output else None
-            settings = undo.enter_context(_file_of_settings())
-            given = {**task.settings, "import_path": path}
-            if self.template is not None:
-                given["environment"] = environment
-            settings.write(json.dumps(given).encode())
-            settings.seek(0)
-            streams = {0: settings.fileno(), **({} if log is None else dict.fromkeys((1, 2), log.fileno()))}
-            keeps = [write_end, secret]
-            try:
-                process = self.template and self.template.start([streams.get(n, n) for n in range(3)], keeps)
-                if process is None:
-                    settings.seek(0)  # a copy that came to nothing may have read it
-                    process = start_program(
-                        [
-                            *interpreter(),
-                            "shoal.launch.process.worker_main",
-                            *map(str, (os.getpid(), *keeps)),
-                        ],
-                        streams,
-                        environment,
-                        keeps,
-                    )
-            finally:
-                os.close(write_end)
-            settings.close()
-            undo.pop_all()
-        self.orphans.watch(process.pid)
-        return ProcessHandle(rank, read_end, process, log)
+    Its task goes through standard input, the secret of the run through a pipe, its reports come through another.
+    """
+    environment = {**environment, **launch.variables(rank)}
+    with contextlib.ExitStack() as undo, inheritable(launch.secret) as secret:
+        read_end, write_end = os.pipe()
+        undo.callback(os.close, read_end)
+        log = undo.enter_context(tempfile.TemporaryFile()) if task.keeps_output else None
+        settings = undo.enter_context(_file_of_settings())
+        given = {**task.settings, "import_path": _import_path()}
+        if template is not None:
+            given["environment"] = environment
+        settings.write(json.dumps(given).encode())
+        settings.seek(0)
+        streams = {0: settings.fileno(), **({} if log is None else dict.fromkeys((1, 2), log.fileno()))}
+        keeps = [write_end, secret]
+        try:
+            process = template and template.start([streams.get(n, n) for n in range(3)], keeps)
+            if process is None:
+                settings.seek(0)  # a copy that came to nothing may have read it
+                program = ["shoal.launch.process.worker_main", *map(str, (os.getpid(), *keeps))]
+                process = start_program([*interpreter(), *program], streams, environment, keeps)
+        finally:
+            os.close(write_end)
+        settings.close()
+        undo.pop_all()
+    launch.orphans.watch(process.pid)
+    return ProcessHandle(rank, read_end, process, log)
 
 
 def _file_of_settings() -> IO[bytes]:
@@ -159,17 +159,8 @@ def _environment(task: ProcessTask, workers: int) -> dict[str, str]:
     return environment
 
 
-def place_variables(port: int, rank: int, size: int) -> dict[str, str]:
-    """The environment that gives a worker its place in the world, in the names of torchrun."""
-    return {
-        "RANK": str(rank),
-        "WORLD_SIZE": str(size),
-        "LOCAL_RANK": str(rank),
-        "LOCAL_WORLD_SIZE": str(size),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "TORCHELASTIC_USE_AGENT_STORE": "True",  # torch's name for: the launcher holds the store
-    }
+def _import_path() -> list[str]:
+    return [entry for entry in sys.path if isinstance(entry, str)]  # pyright: ignore[reportUnnecessaryIsInstance]
 
 
 def interpreter() -> list[str]:
@@ -177,16 +168,9 @@ def interpreter() -> list[str]:
 
     `python -m` would put the current directory first, and a `queue.py` there would be imported by every worker.
     """
-    path = [entry for entry in sys.path if isinstance(entry, str)]  # pyright: ignore[reportUnnecessaryIsInstance]
     isolated = {"-E": sys.flags.ignore_environment, "-s": sys.flags.no_user_site}
-    return [
-        sys.executable,
-        "-P",
-        *(flag for flag, is_set in isolated.items() if is_set),
-        "-c",
-        BOOT,
-        json.dumps(path),
-    ]
+    flags = [flag for flag, is_set in isolated.items() if is_set]
+    return [sys.executable, "-P", *flags, "-c", BOOT, json.dumps(_import_path())]
 
 
 BOOT = (
