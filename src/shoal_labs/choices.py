@@ -22,29 +22,37 @@ def with_choices(plan: Plan, settings: LabSettings) -> Plan:
     """The plan with the user's data set, number of samples and device in place of its own."""
     known = {field.name for field in fields(plan)}  # pyright: ignore[reportArgumentType]
     changes: dict[str, Any] = {}
-    if settings.device and "device" in known:
-        if settings.device == "cuda" and not torch.cuda.is_available():
+    device, data = settings.given("device"), settings.given("data")
+    if device and "device" in known:
+        if device == "cuda" and not torch.cuda.is_available():
             raise ConfigError("--device cuda, but torch sees no GPU on this machine", "Use --device cpu.")
-        changes["device"] = settings.device
+        changes["device"] = device
     own: Any = getattr(plan, "data", None)
-    if own is not None and (settings.data not in ("", own.name) or settings.data_dir or settings.samples):
+    if (
+        own is not None
+        and data
+        and (data != own.name or settings.given("data_dir") or settings.given("samples"))
+    ):
         changes["data"] = _data(own, settings)
     return replace(plan, **changes) if changes else plan  # pyright: ignore[reportCallIssue, reportArgumentType, reportUnknownVariableType]
 
 
 def _data(own: Any, settings: LabSettings) -> DigitsConfig | MnistConfig | FashionMnistConfig:
     """The user's data set: as many samples, and as large a part of them held out, as in the lab's own."""
-    name = settings.data or own.name
+    name, folder = settings.given("data"), settings.given("data_dir")
     if name not in DATA:
         raise ConfigError(unknown("data set of this lab", name, DATA))
-    options: dict[str, Any] = {"samples": settings.samples or own.samples, "validation": own.validation}
-    if settings.data_dir:
+    options: dict[str, Any] = {
+        "samples": settings.given("samples") or own.samples,
+        "validation": own.validation,
+    }
+    if folder:
         if name == "digits":
             raise ConfigError(
                 "--data-dir has no effect with --data digits, which are part of the package",
-                f"Choose the data set in {settings.data_dir}: --data mnist or --data fashion-mnist.",
+                f"Choose the data set in {folder}: --data mnist or --data fashion-mnist.",
             )
-        options["dir"] = settings.data_dir
+        options["dir"] = str(folder)
     return DATA[name](**options)
 
 

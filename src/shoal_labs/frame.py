@@ -14,6 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar, get_args
 
+from shoal.compare.earlier import earlier_runs
 from shoal.compare.machine import machine
 from shoal.compare.watch import Watch
 from shoal.config.schema import RunConfig
@@ -46,7 +47,6 @@ class LabPlan(Protocol):
         ...
 
 
-AnySettings = TypeVar("AnySettings", bound=LabSettings)
 Plan = TypeVar("Plan", bound=LabPlan)
 Measured = TypeVar("Measured")
 
@@ -64,13 +64,12 @@ def _no_table(*_: object) -> Table:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabSpec(Generic[AnySettings, Plan, Measured]):
+class LabSpec(Generic[Plan, Measured]):
     """What is particular to a lab."""
 
     number: str
     """Its name on the command line."""
-    settings: type[AnySettings]
-    plan: Callable[[AnySettings], Plan]
+    plan: Callable[[Any], Plan]
     """The experiment; raises ConfigError for settings that cannot be used."""
     subject: Callable[[Plan], Mapping[str, object]] = _nothing
     """The values in the words `title` and `progress.begin`."""
@@ -129,7 +128,7 @@ class LabResult:
     """Verdict and claim, in words."""
 
 
-def load_lab(number: str, solution: str = "") -> LabSpec[Any, Any, Any]:
+def load_lab(number: str, solution: bool = False) -> LabSpec[Any, Any]:
     """The lab of a number or name, of our code or of a student's solution; imports torch."""
     package = lab_of(number).package
     if solution:
@@ -137,25 +136,30 @@ def load_lab(number: str, solution: str = "") -> LabSpec[Any, Any, Any]:
     return import_module(f"{package}.lab").LAB
 
 
-def folder_for(lab: LabSpec[Any, Any, Any], settings: LabSettings) -> Path:
+def folder_for(lab: LabSpec[Any, Any], settings: LabSettings) -> Path:
     """The folder of a report."""
     stem = f"lab{lab.number}" if lab.number.isdecimal() else f"lab-{lab.number}"
     return report_folder(
-        settings.out, "-".join(filter(None, (stem, "solution" if settings.solution else settings.variant)))
+        str(settings.out or ""),
+        "-".join(filter(None, (stem, "solution" if settings.given("solution") else settings.variant))),
     )
 
 
-def run_lab(
-    lab: LabSpec[AnySettings, Any, Any], settings: AnySettings, folder: Path, watch: Watch
-) -> LabResult:
+def earlier_of(settings: LabSettings) -> Path | None:
+    """The runs/ folder of an earlier report, if that or the report's own folder was given."""
+    runs = settings.given("runs")
+    return earlier_runs(runs) if runs else None
+
+
+def run_lab(lab: LabSpec[Any, Any], settings: LabSettings, folder: Path, watch: Watch) -> LabResult:
     """Run a lab as the command line does."""
     words = lab.words(settings.lang)
-    plan, earlier = with_choices(lab.plan(settings), settings), settings.earlier_runs()
+    plan, earlier = with_choices(lab.plan(settings), settings), earlier_of(settings)
     return run_plan(lab, plan, folder, command_of(lab.number, settings), words, watch, earlier)
 
 
 def run_plan(
-    lab: LabSpec[Any, Plan, Any],
+    lab: LabSpec[Plan, Any],
     plan: Plan,
     folder: Path,
     command: str,
@@ -199,7 +203,7 @@ def run_plan(
 
 
 def _write_page(
-    lab: LabSpec[Any, Plan, Measured], plan: Plan, measured: Measured, command: str, runs: Runs, busy: float
+    lab: LabSpec[Plan, Measured], plan: Plan, measured: Measured, command: str, runs: Runs, busy: float
 ) -> LabResult:
     """Fill the lab's template, and write the page with its figures and tables."""
     words, folder = runs.words, runs.folder.parent
@@ -232,7 +236,7 @@ def _write_page(
     return LabResult(folder, tables[lab.last_table], [(block.verdict_words, block.claim) for block in blocks])
 
 
-def _sections(lab: LabSpec[Any, Any, Measured], measured: Measured, page: OldPage) -> list[Block]:
+def _sections(lab: LabSpec[Any, Measured], measured: Measured, page: OldPage) -> list[Block]:
     """The sections between opening and analysis, in the order that the course asks for."""
     words = page.words
     return [

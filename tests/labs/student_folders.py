@@ -34,9 +34,9 @@ def written_by_student(folder, number, **bodies):
 
 def report_of(folder, number, file, out, lang="en", lab_plan=None, tasks=None, watch=None, drawn=False):
     """The report with a tiny plan; with `tasks`, these count as right and nothing is checked."""
-    lab = load_lab(number, str(folder))
+    lab = load_lab(number, solution=True)
     words = lab.words(lang)
-    plan = StudentPlan(read_submission(number, str(folder), file), TINY, quick=True)
+    plan = StudentPlan(read_submission(number, folder, file), TINY, quick=True)
     if lab_plan:
         plan = StudentPlan(plan.submission, TINY, quick=True, lab=lab_plan(plan.submission))
     with pytest.MonkeyPatch.context() as patch:

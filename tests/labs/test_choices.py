@@ -1,21 +1,23 @@
+from pathlib import Path
+
 import pytest
 
 from shoal.config.sections.data import DigitsConfig, MnistConfig
 from shoal.errors import ConfigError
 from shoal_labs.choices import with_choices
 from shoal_labs.frame import load_lab
-from shoal_labs.settings import LabSettings
+from shoal_labs.settings import SETTINGS, Lab2Settings
 
 
 def plan_of(number, **given):
     lab = load_lab(number)
-    settings = lab.settings(quick=True, **given)
+    settings = SETTINGS[lab.number](quick=True, **given)
     return with_choices(lab.plan(settings), settings)
 
 
 @pytest.mark.parametrize("number", ["1", "2", "3", "4"])
 def test_every_run_of_a_lab_uses_the_chosen_data(number):
-    own, chosen = plan_of(number), plan_of(number, data="mnist", data_dir="files")
+    own, chosen = plan_of(number), plan_of(number, data="mnist", data_dir=Path("files"))
     assert isinstance(own.data, DigitsConfig)
     assert chosen.data == MnistConfig(dir="files", samples=own.data.samples, validation=own.data.validation)
     lab = load_lab(number)
@@ -23,7 +25,7 @@ def test_every_run_of_a_lab_uses_the_chosen_data(number):
 
 
 def test_every_part_about_digits_uses_the_chosen_data():
-    own, chosen = plan_of("optimise").parts, plan_of("optimise", data="mnist", data_dir="files").parts
+    own, chosen = plan_of("optimise").parts, plan_of("optimise", data="mnist", data_dir=Path("files")).parts
     about_digits = [name for name in own if isinstance(own[name].data, DigitsConfig)]
     assert about_digits == ["compression", "straggler", "pruning"]
     for name in about_digits:
@@ -54,5 +56,5 @@ def test_what_cannot_be_chosen_is_refused(monkeypatch):
     with pytest.raises(ConfigError, match="did you mean 'mnist'"):
         plan_of("3", data="mnit")
     with pytest.raises(ConfigError, match="--data-dir has no effect with --data digits"):
-        plan_of("4", data_dir="files")
-    assert with_choices(plan_of("autograd"), LabSettings(data="mnist")) == plan_of("autograd")
+        plan_of("4", data_dir=Path("files"))
+    assert with_choices(plan_of("autograd"), Lab2Settings(data="mnist")) == plan_of("autograd")

@@ -3,6 +3,7 @@
 import re
 import signal
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from reports import Listening
@@ -18,9 +19,10 @@ from shoal.errors import ConfigError, WorkerError
 from shoal.report.document import Code, Paragraph
 from shoal.training.observer import Silent
 from shoal.training.stop import Series
+from shoal_labs.frame import earlier_of
 from shoal_labs.page.page import opening
 from shoal_labs.runs import Runs
-from shoal_labs.settings import LabSettings, command_of
+from shoal_labs.settings import Lab2Settings, command_of
 from shoal_labs.words import load_words
 
 CONFIG = RunConfig(
@@ -63,7 +65,7 @@ def test_the_time_left_is_shown_once_a_run_was_trained(earlier, tmp_path, monkey
 def test_the_page_names_the_runs_taken_over_their_folder_and_the_real_command(earlier, tmp_path):
     runs = runs_in(tmp_path, earlier)
     runs.train_all({"one": CONFIG, "three": CONFIG})
-    command = command_of("2", LabSettings(runs=str(earlier)))
+    command = command_of("2", Lab2Settings(runs=earlier))
     blocks = opening(command=command, runs=runs)
     code = [block.text for block in blocks if isinstance(block, Code)]
     assert code == [f"shoal lab 2 --lang en --seed 0 --runs {earlier}", "one"]
@@ -94,14 +96,14 @@ def test_an_error_without_a_fault_ends_the_lab(tmp_path, monkeypatch):
 
 
 def test_earlier_runs_are_found_in_the_folder_of_a_report_and_a_folder_without_any_is_refused(tmp_path):
-    assert LabSettings().earlier_runs() is None
+    assert earlier_of(Lab2Settings()) is None
     for path in ("nowhere", str(tmp_path)):
         with pytest.raises(ConfigError, match=f"--runs {path} is not a folder with runs"):
-            LabSettings(runs=path).earlier_runs()
+            earlier_of(Lab2Settings(runs=Path(path)))
     (tmp_path / "runs/single").mkdir(parents=True)
     (tmp_path / "runs/single/config.toml").touch()
     for path in (tmp_path, tmp_path / "runs"):
-        assert LabSettings(runs=str(path)).earlier_runs() == tmp_path / "runs"
+        assert earlier_of(Lab2Settings(runs=path)) == tmp_path / "runs"
 
 
 def test_a_signal_after_the_last_step_of_a_run_ends_the_lab_and_the_run_is_kept(tmp_path, monkeypatch):

@@ -21,7 +21,7 @@ SPECS = {name: spec for name in LABS if (spec := load_lab(name)).content}
 SPECS |= {
     f"{name} --solution": spec
     for name, lab in LABS.items()
-    if lab.hand_out and (spec := load_lab(name, ".")).content
+    if lab.hand_out and (spec := load_lab(name, solution=True)).content
 }
 VERDICTS = ("holds", "fails", "undecided")
 

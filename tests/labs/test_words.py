@@ -12,6 +12,7 @@ from shoal_labs.catalogue import LABS
 from shoal_labs.frame import load_lab
 from shoal_labs.page.pictures import Pictures
 from shoal_labs.page.template import Content, Page
+from shoal_labs.settings import SETTINGS
 from shoal_labs.words import LANGUAGES, load_words
 
 
@@ -89,7 +90,7 @@ def sentences_of(path):
 @pytest.mark.parametrize(("lang", "title"), [("en", "(2, 4 workers)"), ("zh", "（2、4 个节点）")])
 def test_a_list_in_a_sentence_has_the_comma_of_the_language(lang, title):
     lab = load_lab("3")
-    plan = lab.plan(lab.settings(quick=True, workers="2,4"))
+    plan = lab.plan(SETTINGS[lab.number](quick=True, workers="2,4"))
     template = lab.template(lang).splitlines()[0]
     page = Page(Content(lab.subject(plan)), {}, Pictures({}), lab.words(lang), {})
     assert title in page.document(template)[0].title

@@ -6,11 +6,9 @@ from shoal_labs.autograd.experiment import measure_all
 from shoal_labs.autograd.figures import figures
 from shoal_labs.autograd.plan import plan_for
 from shoal_labs.frame import LabSpec
-from shoal_labs.settings import LabSettings
 
 LAB = LabSpec(
     number="autograd",
-    settings=LabSettings,
     plan=lambda settings: plan_for(settings.quick, settings.seed),
     measure=measure_all,
     claims=CLAIMS,

@@ -1,6 +1,5 @@
 """Lab 1 as a spec for the frame: its settings and where each of its parts is."""
 
-from dataclasses import dataclass
 from typing import Any, cast
 
 from shoal import data
@@ -14,19 +13,7 @@ from shoal_labs.lab1.figures import figures
 from shoal_labs.lab1.measure import measure
 from shoal_labs.lab1.plan import DATA, FULL_VALIDATION, QUICK_SAMPLES, QUICK_VALIDATION, plan_for
 from shoal_labs.lab1.tables import tables
-from shoal_labs.settings import LabSettings
-
-
-@dataclass(frozen=True)
-class Lab1Settings(LabSettings):
-    """The settings of lab 1."""
-
-    data: str = "digits"
-
-    @property
-    def variant(self) -> str:
-        """The data set."""
-        return self.data
+from shoal_labs.settings import Lab1Settings
 
 
 def data_config(settings: Lab1Settings) -> BuiltInDataConfig:
@@ -41,7 +28,7 @@ def data_config(settings: Lab1Settings) -> BuiltInDataConfig:
     validation = QUICK_VALIDATION if settings.quick else FULL_VALIDATION
     options: dict[str, Any] = {"name": settings.data, "validation": validation}
     if settings.data_dir:
-        options["dir"] = settings.data_dir
+        options["dir"] = str(settings.data_dir)
     if settings.quick:
         options["samples"] = QUICK_SAMPLES
     return cast(BuiltInDataConfig, from_tree({"data": options}).data)
@@ -49,7 +36,6 @@ def data_config(settings: Lab1Settings) -> BuiltInDataConfig:
 
 LAB = LabSpec(
     number="1",
-    settings=Lab1Settings,
     plan=lambda settings: plan_for(data_config(settings), settings.quick, settings.seed),
     subject=lambda plan: {"data": plan.data.name},
     check=lambda plan: data.load(plan.data),

@@ -1,7 +1,5 @@
 """Lab 3 as a spec for the frame: its settings and where each of its parts is."""
 
-from dataclasses import dataclass
-
 from shoal_labs.choices import device_fact
 from shoal_labs.frame import LabSpec
 from shoal_labs.lab3.claims import CLAIMS
@@ -10,25 +8,9 @@ from shoal_labs.lab3.figures import figures
 from shoal_labs.lab3.measure import measure
 from shoal_labs.lab3.plan import Lab3Plan, plan_for
 from shoal_labs.lab3.seen import check_divisions
-from shoal_labs.settings import LabSettings
-
-
-@dataclass(frozen=True)
-class Lab3Settings(LabSettings):
-    """The settings of lab 3."""
-
-    workers: str = "2,4"
-    """Numbers of workers, separated by commas."""
-
-    @property
-    def variant(self) -> str:
-        """The numbers of workers."""
-        return f"{self.workers.replace(',', '-')}-workers"
-
 
 LAB = LabSpec(
     number="3",
-    settings=Lab3Settings,
     plan=lambda settings: plan_for(settings.workers, settings.quick, settings.seed),
     subject=lambda plan: {"workers": plan.workers},
     check=check_divisions,

@@ -15,7 +15,7 @@ from shoal_labs.optimise.part import Part
 from shoal_labs.optimise.pruning.part import PRUNING
 from shoal_labs.optimise.straggler.part import STRAGGLER
 from shoal_labs.page.page import Page
-from shoal_labs.settings import WorkersSettings
+from shoal_labs.settings import OptimiseSettings
 
 PARTS: Mapping[str, Part] = {
     "compression": COMPRESSION,
@@ -28,11 +28,6 @@ PARTS: Mapping[str, Part] = {
 Value = TypeVar("Value")
 Measured = Mapping[str, Any]
 """The measurements of each part."""
-
-
-@dataclass(frozen=True)
-class OptimiseSettings(WorkersSettings):
-    """The settings of the lab."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +65,6 @@ def set_up(measured: Measured, page: Page) -> list[Block]:
 
 LAB = LabSpec(
     number="optimise",
-    settings=OptimiseSettings,
     plan=plan_for,
     subject=lambda plan: {"workers": plan.workers},
     check=lambda plan: [data.load(part.data) for part in plan.parts.values()],

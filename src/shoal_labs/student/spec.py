@@ -6,7 +6,7 @@ from typing import Any
 
 from shoal.errors import ConfigError
 from shoal.report.findings import Finding
-from shoal_labs.frame import LabSpec, load_lab
+from shoal_labs.frame import LabSpec
 from shoal_labs.runs import Runs
 from shoal_labs.settings import LabSettings
 from shoal_labs.student.claims import NAMES
@@ -24,7 +24,7 @@ from shoal_labs.student.submission import (
 from shoal_labs.words import Words
 
 WORDS = "shoal_labs.student"
-ALWAYS = frozenset({"quick", "lang", "out", "seed", "solution"})
+ALWAYS = frozenset({"quick", "lang", "out", "seed", "solution", "quiet", "open"})
 """Settings that every report of a student's code takes."""
 
 
@@ -52,20 +52,20 @@ class StudentExperiment:
     """What that experiment measures."""
 
 
-def student_lab(experiment: StudentExperiment, **more: Any) -> LabSpec[Any, StudentPlan, StudentMeasured]:
+def student_lab(experiment: StudentExperiment, **more: Any) -> LabSpec[StudentPlan, StudentMeasured]:
     """The lab of an experiment; `more` replaces fields of the spec."""
-    lab = load_lab(experiment.number)
 
     def plan(settings: LabSettings) -> StudentPlan:
         refuse_unused(settings, experiment.takes)
-        submission = read_submission(experiment.number, settings.solution, experiment.file, experiment.also)
+        submission = read_submission(
+            experiment.number, settings.given("solution"), experiment.file, experiment.also
+        )
         size = QUICK if settings.quick else FULL
         own = experiment.lab_plan(settings, submission)
         return StudentPlan(submission, size, settings.seed, settings.quick, own)
 
     spec: dict[str, Any] = {
         "number": experiment.number,
-        "settings": lab.settings,
         "plan": plan,
         "subject": lambda plan: {
             "number": experiment.number,

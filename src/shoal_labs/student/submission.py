@@ -40,19 +40,18 @@ class Submission:
         return sha256(b"\0".join(path.read_bytes() for path in code_files(self.file.parent))).hexdigest()[:16]
 
 
-def read_submission(number: str, folder: str, file: str, also: Sequence[str] = ()) -> Submission:
+def read_submission(number: str, folder: Path, file: str, also: Sequence[str] = ()) -> Submission:
     """The student's folder; a ConfigError where the file is missing. Those of `also` may be."""
-    path = Path(folder)
-    if not path.is_dir():
+    if not folder.is_dir():
         raise ConfigError(f"--solution {folder} is not a folder", "Give the folder with your files.")
-    found = find_file(number, path, file)
+    found = find_file(number, folder, file)
     if found is None:
         raise ConfigError(
-            f"there is no {file} in {path.resolve()}", f"`shoal lab start {number}` writes its skeleton."
+            f"there is no {file} in {folder.resolve()}", f"`shoal lab start {number}` writes its skeleton."
         )
     found = found.resolve()
     beside = tuple(each for each in map(found.parent.joinpath, also) if each.is_file())
-    return Submission(number, path.resolve(), found, beside)
+    return Submission(number, folder.resolve(), found, beside)
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ from shoal.config.sections.data import SyntheticConfig
 from shoal.errors import ConfigError
 from shoal.training import worker
 from shoal_labs.frame import run_lab, run_plan
-from shoal_labs.lab1.lab import LAB, Lab1Settings
+from shoal_labs.lab1.lab import LAB
 from shoal_labs.lab1.plan import NAMES, Lab1Plan, Lab1Size
+from shoal_labs.settings import Lab1Settings
 from shoal_labs.words import load_words
 
 DATA = SyntheticConfig(samples=160, validation=0.2)
@@ -110,4 +111,4 @@ def test_in_chinese_from_the_runs_of_an_earlier_report(finished, tmp_path, monke
 
 def test_runs_that_are_no_folder(tmp_path):
     with pytest.raises(ConfigError, match="is not a folder"):
-        run_lab(LAB, Lab1Settings(runs=str(tmp_path / "nowhere")), tmp_path / "out", QuietWatch())
+        run_lab(LAB, Lab1Settings(runs=tmp_path / "nowhere"), tmp_path / "out", QuietWatch())

@@ -2,10 +2,11 @@ import pytest
 from outcomes import explained
 
 from shoal_labs.optimise.compression import claims as compression
-from shoal_labs.optimise.lab import LAB, PARTS, OptimiseSettings, plan_for
+from shoal_labs.optimise.lab import LAB, PARTS, plan_for
 from shoal_labs.optimise.memory import claims as memory
 from shoal_labs.optimise.pruning import claims as pruning
 from shoal_labs.optimise.straggler import claims as straggler
+from shoal_labs.settings import OptimiseSettings
 from shoal_labs.words import load_words
 
 

@@ -1,5 +1,7 @@
 """What is refused before anything is measured, and which parts of a folder can be measured."""
 
+from pathlib import Path
+
 import pytest
 from student_folders import written_by_student
 
@@ -7,6 +9,7 @@ from shoal.errors import ConfigError
 from shoal.report.folder import write_files
 from shoal_labs.frame import folder_for, load_lab
 from shoal_labs.handout.start import skeleton
+from shoal_labs.settings import SETTINGS
 from shoal_labs.student.experiments import autograd, lab2, lab4
 from shoal_labs.student.spec import StudentExperiment, reasons, usable
 from shoal_labs.student.submission import TaskVerdict, read_submission
@@ -24,7 +27,7 @@ WORDS = load_words("shoal_labs.lab2", "en", "shoal_labs.student")
 @pytest.fixture
 def submission(tmp_path):
     written_by_student(tmp_path, "2")
-    return read_submission("2", str(tmp_path), "dist_utils.py")
+    return read_submission("2", tmp_path, "dist_utils.py")
 
 
 def verdict(task, word, why="", stops=False):
@@ -81,42 +84,40 @@ def test_a_program_that_is_watched_is_reported_on_though_it_stops(submission):
 
 def test_a_folder_that_is_not_there_and_one_without_the_file(tmp_path):
     with pytest.raises(ConfigError, match="nowhere is not a folder"):
-        read_submission("1", "nowhere", "MyOptimizer.py")
+        read_submission("1", Path("nowhere"), "MyOptimizer.py")
     with pytest.raises(ConfigError, match="there is no MyOptimizer.py"):
-        read_submission("1", str(tmp_path), "MyOptimizer.py")
+        read_submission("1", tmp_path, "MyOptimizer.py")
 
 
 def test_the_fingerprint_follows_the_code(tmp_path):
-    first = read_submission("1", str(written_by_student(tmp_path / "a", "1")), "MyOptimizer.py")
-    same = read_submission("1", str(written_by_student(tmp_path / "b", "1")), "MyOptimizer.py")
-    other = read_submission(
-        "1", str(written_by_student(tmp_path / "c", "1", gd_step="pass")), "MyOptimizer.py"
-    )
+    first = read_submission("1", written_by_student(tmp_path / "a", "1"), "MyOptimizer.py")
+    same = read_submission("1", written_by_student(tmp_path / "b", "1"), "MyOptimizer.py")
+    other = read_submission("1", written_by_student(tmp_path / "c", "1", gd_step="pass"), "MyOptimizer.py")
     assert first.fingerprint == same.fingerprint != other.fingerprint
 
 
 def test_the_report_shows_every_file_of_the_program_that_has_tasks(tmp_path):
     written_by_student(tmp_path, "4")
-    lab = load_lab("4", str(tmp_path))
-    submission = lab.plan(lab.settings(solution=str(tmp_path), quick=True)).submission
+    lab = load_lab("4", solution=True)
+    submission = lab.plan(SETTINGS[lab.number](solution=tmp_path, quick=True)).submission
     assert submission.folder == tmp_path
     assert list(submission.sources) == ["model.py", "dist_utils.py"]
     assert "def parameter_rrefs" in submission.sources["dist_utils.py"]
     submission.also[0].unlink()
-    assert list(lab.plan(lab.settings(solution=str(tmp_path))).submission.sources) == ["model.py"]
+    assert list(lab.plan(SETTINGS[lab.number](solution=tmp_path)).submission.sources) == ["model.py"]
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_hand_outs_of_both_languages_are_found_from_their_folder_or_one_below(tmp_path, lang):
     write_files(tmp_path, skeleton("1", lang))
     for folder in (tmp_path, tmp_path / "task1", tmp_path / "task1" / "pytorch"):
-        found = read_submission("1", str(folder), "MyOptimizer.py")
+        found = read_submission("1", folder, "MyOptimizer.py")
         assert found.file == tmp_path / "task1" / "pytorch" / "MyOptimizer.py"
 
 
 def test_flags_without_an_effect_are_refused(tmp_path):
-    lab = load_lab("2", str(tmp_path))
-    settings = lab.settings(solution=str(tmp_path), workers=3)
+    lab = load_lab("2", solution=True)
+    settings = SETTINGS[lab.number](solution=tmp_path, workers=3)
     with pytest.raises(ConfigError, match="--workers has no effect with --solution"):
         lab.plan(settings)
     assert "lab2-solution" in str(folder_for(lab, settings))

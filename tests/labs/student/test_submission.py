@@ -31,7 +31,7 @@ def test_faults_become_one_sentence_with_one_mark_at_its_end(lang, sentence):
 
 
 def test_only_real_files_are_code(tmp_path):
-    submission = read_submission("1", str(hand_in(tmp_path)), "MyOptimizer.py")
+    submission = read_submission("1", hand_in(tmp_path), "MyOptimizer.py")
     before, beside = submission.fingerprint, submission.file.parent
     (beside / ".#MyOptimizer.py").symlink_to("an@host.123:456")  # what Emacs leaves while the file is edited
     (beside / "folder.py").mkdir()

@@ -9,11 +9,11 @@ from shoal.report.findings import Finding
 from shoal_labs.claims import judged
 from shoal_labs.lab1.content import content as lab1_content
 from shoal_labs.lab1.lab import LAB as LAB1
-from shoal_labs.lab1.lab import Lab1Settings
 from shoal_labs.lab1.measure import Lab1Measurements
 from shoal_labs.lab1.plan import NAMES, Lab1Plan
 from shoal_labs.page.template import Content
 from shoal_labs.runs import Runs
+from shoal_labs.settings import Lab1Settings
 from shoal_labs.student.claims import equal
 from shoal_labs.student.content import content
 from shoal_labs.student.host import StudentHost

@@ -12,10 +12,10 @@ from shoal.data.load import load
 from shoal.report.findings import Finding
 from shoal.report.paired import by_seeds
 from shoal_labs.lab3.lab import LAB as LAB3
-from shoal_labs.lab3.lab import Lab3Settings
 from shoal_labs.lab3.own_loop import WAYS, OwnResult, Way, train_way
 from shoal_labs.lab3.plan import Lab3Plan
 from shoal_labs.runs import Runs
+from shoal_labs.settings import Lab3Settings
 from shoal_labs.student import claims
 from shoal_labs.student.host import StudentHost
 from shoal_labs.student.nodes.lab3 import SAMPLERS, divided, train_student

@@ -78,6 +78,6 @@ def test_runs_of_other_code_are_not_reused(tmp_path):
         written_by_student(tmp_path / "a", "1"),
         written_by_student(tmp_path / "b", "1", gd_step="pass"),
     ]
-    plans = [lab_plan(read_submission("1", str(folder), "MyOptimizer.py")) for folder in folders]
+    plans = [lab_plan(read_submission("1", folder, "MyOptimizer.py")) for folder in folders]
     first, second = (plan.config("sgd", 0.1, 0, 1, test=False) for plan in plans)
     assert first != second
