@@ -63,12 +63,13 @@ def components(sync: str, sizes: Sizes) -> list[Component]:
         found.append(Component(FRESH, "the largest", sizes.added))
     if sizes.keeps_gradients and sizes.workers > 1:
         found = _with_kept_gradients(found, sizes)
+    temporaries = "not known" if sizes.temporaries is None else "chunks" if sizes.temporaries else "none"
     found += [
         Component(ACTIVATIONS, "off-loaded", sizes.activations, counts=False)
         if sizes.offloads_activations
         else Component(ACTIVATIONS, "saved for backward", sizes.activations),
         *([] if sizes.working is None else [Component(WORKING, "at the peak of a pass", sizes.working)]),
-        Component(TEMPORARIES, _of_temporaries(sizes.temporaries), sizes.temporaries),
+        Component(TEMPORARIES, temporaries, sizes.temporaries),
     ]
     if sizes.slots and sizes.workers > 1:
         # Every worker sends through its slots; where buckets are in the group's memory, rank 0 alone did, at the start.
@@ -105,10 +106,6 @@ def _with_kept_gradients(found: list[Component], sizes: Sizes) -> list[Component
         else Component(KEPT, f"{each}/N", sizes.weights // sizes.workers)
     )
     return [*(each for each in found if each.name != FRESH), kept]
-
-
-def _of_temporaries(num_bytes: int | None) -> str:
-    return "not known" if num_bytes is None else "chunks" if num_bytes else "none"
 
 
 def total(found: list[Component]) -> int:

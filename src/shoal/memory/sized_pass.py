@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
@@ -41,23 +41,16 @@ Autocast = Callable[[], AbstractContextManager[object]]
 """The context for forward and loss."""
 
 
-class SizedModel(NamedTuple):
-    """A model, and what its passes run in."""
-
-    model: nn.Module
-    autocast: Autocast = nullcontext
-
-
 @contextmanager
-def sized_model(config: RunConfig, dataset: DataSet) -> Generator[SizedModel]:
-    """The model of a run as it computes on a CPU, to be called inside; a user's own model is built as usual."""
+def sized_model(config: RunConfig, dataset: DataSet) -> Generator[tuple[nn.Module, Autocast]]:
+    """The model of a run as it computes on a CPU, to be called inside, and the context of its passes."""
     if config.precision != "bf16" or isinstance(config.model, Custom):
-        yield SizedModel(without_memory(config, dataset))
+        yield without_memory(config, dataset), nullcontext
         return
     with FakeTensorMode():
         model = MODELS[config.model.name](dataset.input_shape, dataset.outputs, **options_of(config.model))
         store_parameters(config, model)
-        yield SizedModel(model, lambda: torch.autocast("cpu", torch.bfloat16))
+        yield model, lambda: torch.autocast("cpu", torch.bfloat16)
 
 
 def without_memory(config: RunConfig, dataset: DataSet) -> nn.Module:
