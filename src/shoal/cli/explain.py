@@ -21,6 +21,7 @@ from shoal.config.flags import Flags
 from shoal.config.kinds import AtLeast, AtMost
 from shoal.config.sections.values import is_own
 from shoal.errors import ConfigError
+from shoal.printable import counted
 
 if TYPE_CHECKING:
     from shoal.config.schema import RunConfig
@@ -67,13 +68,14 @@ def run(given: Given[ExplainFlags]) -> int:
 
     Start with:  shoal explain ddp
     """
-    from shoal.explain.names import row_of
+    from shoal.explain.names import KINDS, row_of
 
     flags = given.flags
     if not given.words:
         if flags != ExplainFlags():
             raise ConfigError("NAME is required", "`shoal explain` lists the names.")
-        text.show(_names())
+        names = text.rows({kind.title: ", ".join(kind.names) for kind in KINDS.values()})
+        text.show(f"Names of `shoal explain NAME`, such as `shoal explain ddp`:\n\n{names}")
         return 0
     name = given.words[0]
     own = is_own(name) and name.partition(":")[0] not in ("by", "compressed", "robust")
@@ -109,14 +111,6 @@ def _show(page: Page, flags: ExplainFlags) -> int:
         write_file(flags.svg, page.drawing())
         text.show(f"wrote {flags.svg}")
     return 0
-
-
-def _names() -> str:
-    """All names by kind."""
-    from shoal.explain.names import KINDS
-
-    listed = {kind.title: ", ".join(kind.names) for kind in KINDS.values()}
-    return f"Names of `shoal explain NAME`, such as `shoal explain ddp`:\n\n{text.rows(listed)}"
 
 
 def _head(row: "Row", what: str) -> list[str]:
@@ -166,7 +160,7 @@ def _strategy(row: "Row", flags: ExplainFlags) -> Page:
     def cost() -> list[str]:
         from shoal.explain.cost import ACTIVATIONS, BYTES, sent_bytes
 
-        lines = [f"For {params:,} parameters in float32 with Adam, {_count(workers, 'worker')}:", ""]
+        lines = [f"For {params:,} parameters in float32 with Adam, {counted(workers, 'worker')}:", ""]
         facts: dict[str, str] = {}
         for case, config in zip(row.cases, configs, strict=True):
             sent = case.note or _size(sent_bytes(case, config.axes, params))
@@ -253,7 +247,7 @@ def _codec(row: "Row", flags: ExplainFlags) -> Page:
             "settings": f"{settings.lower() or 'none'} (defaults)" if settings else "none",
         }
         example = (
-            f"For a matrix of {shape[0]:,} × {shape[1]:,} numbers in float32, {_count(workers, 'worker')}:"
+            f"For a matrix of {shape[0]:,} × {shape[1]:,} numbers in float32, {counted(workers, 'worker')}:"
         )
         return [example, "", text.rows(facts), *_foot(row, [_place(type(codec))])]
 
@@ -278,7 +272,7 @@ def _rule(row: "Row", flags: ExplainFlags) -> Page:
             "sends": f"{_size(of_rule(params, workers))} in a step by all-gather, instead of {_size(plain)}",
             "tolerates": ", ".join(f"{bad} bad of {2 * bad + spare} workers" for bad in (1, 2, 3)),
         }
-        example = f"For {params:,} parameters in float32, {_count(workers, 'worker')}:"
+        example = f"For {params:,} parameters in float32, {counted(workers, 'worker')}:"
         return [example, "", text.rows(facts), *_foot(row, [_place(getattr(rules, row.name))])]
 
     words = [*_head(row, row.what), *as_lines(picture, _paint), ""]
@@ -321,10 +315,6 @@ def _schedule(name: str, flags: ExplainFlags) -> Page:
     explanation = explain_schedule(name, stages, microbatches, flags.weights_once)
     grid = as_grid(explanation, text.page_width(), _paint_action)
     return Page([explanation.summary, grid], list, lambda: as_drawing(explanation))
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def _size(num_bytes: float) -> str:
