@@ -14,9 +14,8 @@ from typing import Any
 import shoal
 from shoal.cli.command import Command, CommandGroup
 from shoal.cli.main import COMMANDS
-from shoal.cli.train.help import sections
-from shoal.cli.usage import usage_of
-from shoal.config.flags import flags_of
+from shoal.cli.topics import sections
+from shoal.config.flags import flags_of, usage_of
 from shoal.config.read import known_flags
 
 

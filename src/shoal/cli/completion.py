@@ -170,7 +170,7 @@ def _commands() -> dict[str, Command[Any]]:
 
 def _settings() -> dict[str, tuple[str, ...]]:
     """The flags of a run's settings, each with the words that it takes, as far as they are known."""
-    from shoal.cli.train.help import sections
+    from shoal.cli.topics import sections
     from shoal.config.sections.sync import STRATEGIES
 
     found: dict[str, list[str]] = defaultdict(list, {"--strategy": list(STRATEGIES)})
@@ -198,7 +198,7 @@ def _taken(command: Command[Any], settings: Iterable[str]) -> list[str]:
 
 def _switches(command: Command[Any]) -> Iterator[str]:
     """The flags that take no value; --help takes a name."""
-    from shoal.cli.train.help import sections
+    from shoal.cli.topics import sections
 
     flags = flags_of(command.flags)
     if command.settings:

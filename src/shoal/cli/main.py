@@ -20,7 +20,7 @@ _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 GROUPS: dict[str, dict[str, str]] = {
     "Train": {
-        "train": "shoal.cli.train.command",
+        "train": "shoal.cli.train",
         "evaluate": "shoal.cli.evaluate",
         "prune": "shoal.cli.prune",
         "launch": "shoal.cli.launch",
