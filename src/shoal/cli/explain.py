@@ -26,6 +26,7 @@ from shoal.printable import counted
 if TYPE_CHECKING:
     from shoal.config.schema import RunConfig
     from shoal.explain.names import Row
+    from shoal.explain.picture import Picture
     from shoal.strategies.pipeline.schedule import ActionKind
 
 WORKERS, STAGES, MICROBATCHES = 4, 4, 8
@@ -149,13 +150,12 @@ def _place(thing: object) -> str:
 
 def _strategy(row: "Row", flags: ExplainFlags) -> Page:
     from shoal.config.read import read
-    from shoal.explain.picture import as_lines, as_svg, holdings, step_in_time
+    from shoal.explain.picture import holdings, step_in_time
 
     workers, params = flags.workers or row.workers, int(flags.params or PARAMS)
     configs = [read(None, [*case.flags.split(), "--workers", str(workers)]) for case in row.cases]
     meshes = [config.axes for config in configs]
     pictures = [holdings(row, meshes, workers), step_in_time(row, meshes[0].get("pipeline", 1))]
-    drawn = [line for picture in pictures for line in [*as_lines(picture, _paint), ""]]
 
     def cost() -> list[str]:
         from shoal.explain.cost import ACTIVATIONS, BYTES, sent_bytes
@@ -177,6 +177,13 @@ def _strategy(row: "Row", flags: ExplainFlags) -> Page:
         return [*lines, text.rows(facts), *legend, *_foot(row, files)]
 
     files = [_file(str(resources.files("shoal") / each)) for each in row.read]
+    return _with_pictures(row, pictures, cost)
+
+
+def _with_pictures(row: "Row", pictures: "list[Picture]", cost: Callable[[], list[str]]) -> Page:
+    from shoal.explain.picture import as_lines, as_svg
+
+    drawn = [line for picture in pictures for line in [*as_lines(picture, text.on_colour), ""]]
     return Page([*_head(row, row.what), *drawn], cost, lambda: as_svg(row.name, pictures))
 
 
@@ -216,7 +223,6 @@ def _codec(row: "Row", flags: ExplainFlags) -> Page:
     from shoal.codecs.build import build_codec
     from shoal.config.sections.compression import CODEC_ROWS, CompressedConfig
     from shoal.explain.examples import codec_at_work
-    from shoal.explain.picture import as_lines, as_svg
 
     workers = flags.workers or row.workers
     picture = codec_at_work(row.name)
@@ -251,13 +257,11 @@ def _codec(row: "Row", flags: ExplainFlags) -> Page:
         )
         return [example, "", text.rows(facts), *_foot(row, [_place(type(codec))])]
 
-    words = [*_head(row, row.what), *as_lines(picture, _paint), ""]
-    return Page(words, cost, lambda: as_svg(row.name, [picture]))
+    return _with_pictures(row, [picture], cost)
 
 
 def _rule(row: "Row", flags: ExplainFlags) -> Page:
     from shoal.explain.examples import rule_at_work
-    from shoal.explain.picture import as_lines, as_svg
     from shoal.strategies.exchange import rules
 
     workers, params = flags.workers or row.workers, int(flags.params or PARAMS)
@@ -275,8 +279,7 @@ def _rule(row: "Row", flags: ExplainFlags) -> Page:
         example = f"For {params:,} parameters in float32, {counted(workers, 'worker')}:"
         return [example, "", text.rows(facts), *_foot(row, [_place(getattr(rules, row.name))])]
 
-    words = [*_head(row, row.what), *as_lines(picture, _paint), ""]
-    return Page(words, cost, lambda: as_svg(row.name, [picture]))
+    return _with_pictures(row, [picture], cost)
 
 
 def _drawn(row: "Row", flags: ExplainFlags) -> Page:
@@ -329,16 +332,12 @@ def _size(num_bytes: float) -> str:
     return f"{num_bytes:.3g} bytes"
 
 
-def _paint(colour: str, words: str) -> str:
-    return text.on_colour(words, colour)
-
-
 def _paint_action(kind: "ActionKind | None", words: str) -> str:
     """The colours of a grid: forward blue, backward yellow, weight gradients green, updates magenta, idle dim."""
     if kind is None:
         return text.dim(words)
     colours = {"F": "blue", "B": "yellow", "I": "yellow", "W": "green", "U": "magenta"}
-    return text.on_colour(words, colours[kind.value])
+    return text.on_colour(colours[kind.value], words)
 
 
 COMMAND = Command("explain", run, ExplainFlags, words="[NAME]")

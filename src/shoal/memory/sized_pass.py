@@ -12,7 +12,6 @@ temporaries of one operation are there together.
 import weakref
 from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, final
 
@@ -231,9 +230,11 @@ class _Elsewhere:
 
     def saving(self) -> AbstractContextManager[object]:
         """Inside, what operations save is off-loaded."""
-        return torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)
+        return torch.autograd.graph.saved_tensors_hooks(
+            self._pack, lambda saved: saved if isinstance(saved, Tensor) else saved()
+        )
 
-    def _pack(self, tensor: Tensor) -> "_AwayTensor | Tensor":
+    def _pack(self, tensor: Tensor) -> Callable[[], Tensor] | Tensor:
         key, num_bytes = memory_id(tensor), tensor.untyped_storage().nbytes()
         if key in self._kept or num_bytes < SMALLEST:
             return tensor
@@ -243,14 +244,8 @@ class _Elsewhere:
             self._known[key] = weakref.ref(copy)
             # Another tensor may get the same identity once this one is freed.
             weakref.finalize(tensor.untyped_storage(), self._known.pop, key, None)
-        return _AwayTensor(copy, tensor.dtype, tensor.shape, tensor.stride(), int(tensor.storage_offset()))
-
-    @staticmethod
-    def _unpack(saved: "_AwayTensor | Tensor") -> Tensor:
-        if isinstance(saved, Tensor):
-            return saved
-        whole = saved.copy.read().view(saved.dtype)
-        return whole.as_strided(saved.shape, saved.stride, saved.offset)
+        offset = int(tensor.storage_offset())
+        return partial(copy.read, tensor.dtype, tensor.shape, tensor.stride(), offset)
 
 
 @final
@@ -261,18 +256,8 @@ class _AwayMemory:
         self._num_bytes, self._device = num_bytes, device
         self._here: Tensor | None = None
 
-    def read(self) -> Tensor:
+    def read(self, dtype: torch.dtype, shape: torch.Size, stride: tuple[int, ...], offset: int) -> Tensor:
+        """A tensor in it."""
         if self._here is None:
             self._here = torch.empty(self._num_bytes, dtype=torch.uint8, device=self._device)
-        return self._here
-
-
-@dataclass(frozen=True)
-class _AwayTensor:
-    """A saved tensor: which part of which memory it is."""
-
-    copy: _AwayMemory
-    dtype: torch.dtype
-    shape: torch.Size
-    stride: tuple[int, ...]
-    offset: int
+        return self._here.view(dtype).as_strided(shape, stride, offset)

@@ -9,7 +9,7 @@ from shoal.config.schema import RunConfig
 from shoal.memory.measure import WorkerMemory
 from shoal.memory.techniques import FREED, bf16_bytes, samples_at_once
 from shoal.strategies.buckets.plan import MIB
-from shoal.strategies.memory import OTHER, Component
+from shoal.strategies.memory import OTHER
 
 VISIBLE = MIB // 10
 """The smallest difference that a table shows: a tenth of a MiB."""
@@ -108,16 +108,15 @@ def as_json(
 
 
 def _as_data(worker: WorkerMemory, is_measured: bool) -> dict[str, object]:
-    def component(each: Component) -> dict[str, object]:
-        row: dict[str, object] = {"name": each.name, "formula": each.formula, "formula_bytes": each.num_bytes}
-        if is_measured:
-            row["measured_bytes"] = worker.measured.get(each.name)
-        return row | {"in_total": each.counts}
-
     found: dict[str, object] = {
         "rank": worker.rank,
         "num_params": worker.sizes.num_params,
-        "components": [component(each) for each in worker.components],
+        "components": [
+            {"name": each.name, "formula": each.formula, "formula_bytes": each.num_bytes}
+            | ({"measured_bytes": worker.measured.get(each.name)} if is_measured else {})
+            | {"in_total": each.counts}
+            for each in worker.components
+        ],
         "formula_bytes": worker.formula,
         "formula_is_complete": worker.is_complete,
     }
