@@ -104,9 +104,9 @@ def _try(config: RunConfig, most: int, longest_s: float) -> Trial:
 
 def generated(config: RunConfig) -> RunConfig:
     """The same run on generated data, enough for one step."""
-    assert isinstance(config.train.batch_size, int)
-    config = replace(config, memory=replace(config.memory, budget=None))
-    return on_generated_data(config, max(64, config.train.batch_size))
+    samples = config.train.batch_size
+    assert isinstance(samples, int)
+    return on_generated_data(replace(config, memory=replace(config.memory, budget=None)), max(64, samples))
 
 
 # In a worker.
