@@ -159,12 +159,9 @@ def run(given: Given[TrainFlags]) -> int:
 
         show_after_training(result)
     if result.status == "interrupted":
-        from shoal.config.schema import named_code
-        from shoal.events.folder import resume_command
+        from shoal.cli.findings import show_interrupted
 
-        command = resume_command(result.run, bool(named_code(config)))
-        text.warn(f"stopped after step {result.steps}; resume with: {command}")
-        return 128 + (result.stopped_by or 0)
+        return show_interrupted(config, result)
     return 0
 
 
