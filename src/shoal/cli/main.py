@@ -98,10 +98,11 @@ def _dispatch(words: list[str]) -> int:
         raise ConfigError(
             unknown("command", name, [*COMMANDS, "--help", "--version"]), "`shoal --help` describes each."
         )
-    return _command(name).execute(rest)
+    return declared(name).execute(rest)
 
 
-def _command(name: str) -> Command[Any] | CommandGroup:
+def declared(name: str) -> Command[Any] | CommandGroup:
+    """The command of this name, as its module declares it."""
     return import_module(COMMANDS[name]).COMMAND
 
 
@@ -112,7 +113,7 @@ def _show_help() -> None:
         "Usage: shoal COMMAND …",
     ]
     for title, names in GROUPS.items():
-        summaries = {name: _command(name).paragraphs[0].partition(": ")[0] for name in names}
+        summaries = {name: declared(name).paragraphs[0].partition(": ")[0] for name in names}
         rows = {f"{name:{room}}": summary.removesuffix(".") for name, summary in summaries.items()}
         blocks.append(f"{title}\n{text.rows(rows)}")
     blocks += ["`shoal help COMMAND` describes one.", "Start with:  shoal compare quickstart"]
