@@ -233,7 +233,7 @@ def _codec(row: "Row", flags: ExplainFlags) -> Page:
 
         from shoal.config.read import read
         from shoal.explain.cost import BYTES, EXAMPLE, fraction, of_codec
-        from shoal.memory.exchange_state import exchange_state
+        from shoal.memory.formulas import exchange_state
 
         operation, num_bytes, sent = of_codec(row.name, workers)
         shape, plain = EXAMPLE.shape, BYTES * EXAMPLE.numel

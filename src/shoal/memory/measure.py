@@ -4,6 +4,7 @@ It measures the third step as it is in any run, and a fourth one in which the C 
 freed: then all memory is in use.
 """
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -20,12 +21,13 @@ from shoal.data.dataset import Batch
 from shoal.data.load import load
 from shoal.errors import ConfigError
 from shoal.memory import process
-from shoal.memory.exchange_state import counted_state, exchange_state
-from shoal.memory.formulas import FORMULAS, components, total
+from shoal.memory.formulas import FEEDBACK, FORMULAS, MEMORIES, components, exchange_state, total
 from shoal.memory.process import MemoryMapping, MemoryWatch, StepMemory
 from shoal.memory.sized_pass import activation_bytes, pass_peak, sized_model, without_memory
 from shoal.memory.sizes import accumulates, may_use_gpu, samples_per_step, sizes_of, small_run
 from shoal.memory.workers import as_worker, in_workers
+from shoal.strategies.exchange.compressed import Compressed
+from shoal.strategies.exchange.exchange import Exchange
 from shoal.strategies.memory import (
     ACTIVATIONS,
     FLAT,
@@ -267,6 +269,15 @@ def _counted(
         name = FLAT if isinstance(run.config.sync, DpConfig) else IN_FLIGHT
         counted |= {name: in_flight} if in_flight else {}
     return counted
+
+
+def counted_state(exchange: Exchange, count: Callable[[dict[int, int]], int]) -> dict[str, int]:
+    """The bytes of the state that an exchange holds, by component; `count` adds up tensors' memory."""
+    if not isinstance(exchange, Compressed):
+        return {}
+    residuals, memories = exchange.held()
+    kinds = {FEEDBACK: residuals, MEMORIES: memories}
+    return {name: count(process.storages_of(tensors)) for name, tensors in kinds.items() if tensors}
 
 
 if __name__ == "__main__":
