@@ -3,7 +3,7 @@
 import pytest
 
 from shoal.cli.main import COMMANDS
-from shoal.cli.train.command import TrainFlags
+from shoal.cli.train import TrainFlags
 from shoal.config.flags import flags_of
 from shoal.config.read import known_flags
 from shoal.nearest import SYNONYMS, nearest

@@ -8,23 +8,21 @@ new one is a promise.
 
 import inspect
 from collections.abc import Iterator, Sequence
-from importlib import import_module
 from typing import Any
 
 import shoal
-from shoal.cli.command import Command, CommandGroup
-from shoal.cli.main import COMMANDS
-from shoal.cli.train.help import sections
-from shoal.cli.usage import usage_of
-from shoal.config.flags import flags_of
+from shoal.cli.command import CommandGroup
+from shoal.cli.main import COMMANDS, declared
+from shoal.cli.topics import sections
+from shoal.config.flags import flags_of, usage_of
 from shoal.config.read import known_flags
 
 
 def flags() -> Iterator[str]:
     """A line for each flag of each command."""
     for name in COMMANDS:
-        declared: Command[Any] | CommandGroup = import_module(COMMANDS[name]).COMMAND
-        commands = declared.commands if isinstance(declared, CommandGroup) else {"": declared}
+        found = declared(name)
+        commands = found.commands if isinstance(found, CommandGroup) else {"": found}
         for key, command in commands.items():
             words = " ".join(filter(None, ("shoal", name, key, command.words)))
             yield words

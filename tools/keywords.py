@@ -126,11 +126,18 @@ def module() -> str:
         for function, paths in TAKES.items()
     }
     sections = [name for name, kind in kinds_of(RunConfig).items() if choices(kind) and name != "sync"]
+    shared = {name: kind for name, kind in taken["prune"].items() if name not in OF_FIT}
+
+    def rest(names: Iterable[str]) -> dict[str, str]:
+        return {name: by_name[name] for name in names if name not in shared}
+
     tables = [
         *(table(class_of(name), "TypedDict", settings_of(name)) for name in (*sections, "strategy")),
-        table("FitSettings", "TypedDict", {name: by_name[name] for name in by_name if name not in OF_FIT}),
-        table("Settings", "FitSettings", {name: by_name[name] for name in OF_FIT}),
-        *(table(f"{function.title()}Settings", "TypedDict", fields) for function, fields in taken.items()),
+        table("_Shared", "TypedDict", shared),
+        table("FitSettings", "_Shared", rest(name for name in by_name if name not in OF_FIT)),
+        table("Settings", "FitSettings", rest(OF_FIT)),
+        table("EvaluateSettings", "TypedDict", taken["evaluate"]),
+        table("PruneSettings", "_Shared", rest(taken["prune"])),
     ]
     return HEAD + "\n\n\n".join(tables) + "\n"
 

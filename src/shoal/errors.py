@@ -29,6 +29,7 @@ sentence without a traceback and exits with code 2.
 from collections.abc import Iterable
 
 from shoal.nearest import did_you_mean
+from shoal.printable import LONGEST
 
 
 class ShoalError(Exception):
@@ -127,10 +128,6 @@ def member_error(message: str, hint: str = "", *, rank: int, reason: str) -> Mem
     return kind(message, hint, rank=rank, reason=reason)
 
 
-LONGEST_NAME = 200
-"""Characters of an unknown name that an error shows."""
-
-
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     """The message for an unknown name: the closest known name, then all of them.
 
@@ -138,7 +135,7 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     "unknown model 'lenett': did you mean 'lenet'? (known: lenet, mlp)"
     """
     names = sorted(known)
-    shown = name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…"
+    shown = name if len(name) <= LONGEST else f"{name[:LONGEST]}…"
     return f"unknown {kind} '{shown}'{did_you_mean(name, names)} (known: {', '.join(names)})"
 
 

@@ -1,4 +1,4 @@
-"""Text of others (names, settings, errors of peers) made safe for a terminal or a page; a terminal that is gone."""
+"""Text of others made safe for a terminal or a page; numbers of things; a terminal that is gone."""
 
 import errno
 import re
@@ -21,6 +21,15 @@ def printable(text: str) -> str:
     '精度 ±1 %\n\tdone'
     """
     return _UNSAFE.sub(lambda found: repr(found[0])[1:-1], text)
+
+
+def counted(number: int, noun: str, plural: str = "s") -> str:
+    """A number of things.
+
+    >>> counted(1, "step"), counted(2000, "step"), counted(2, "batch", "es")
+    ('1 step', '2000 steps', '2 batches')
+    """
+    return f"{number} {noun}{plural * (number != 1)}"
 
 
 LONGEST = 200

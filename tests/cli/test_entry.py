@@ -20,7 +20,7 @@ raise SystemExit(main())
 """
 
 
-@pytest.mark.parametrize("module", ["shoal.cli.main", "shoal.cli.command", "shoal.cli.train.command"])
+@pytest.mark.parametrize("module", ["shoal.cli.main", "shoal.cli.command", "shoal.cli.train"])
 def test_ctrl_c_while_the_command_loads_is_one_word(module):
     program = PROGRAM.format(module=module)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)

@@ -93,7 +93,7 @@ def test_weight_gradients_once_per_step_are_drawn(capsys):
 
 
 def test_a_terminal_has_colours(capsys, monkeypatch):
-    monkeypatch.setattr(text, "_has_styles", lambda stream: True)
+    monkeypatch.setattr(text, "has_styles", lambda stream: True)
     assert main(["explain", "zero-bubble"]) == 0
     out = capsys.readouterr().out
     assert "\033[97;44mF0F1F2F3\033[0m" in out

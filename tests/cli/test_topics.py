@@ -5,9 +5,8 @@ import re
 import pytest
 
 from shoal.cli.main import main
-from shoal.cli.topics import topics
-from shoal.cli.train.command import COMMAND
-from shoal.cli.train.help import sections
+from shoal.cli.topics import sections, topics
+from shoal.cli.train import COMMAND
 from shoal.config.combinations import refused_with
 from shoal.config.sections.sync import STRATEGIES
 

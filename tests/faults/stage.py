@@ -283,7 +283,7 @@ class Stage:
 def new_nursery():
     modules = (
         "shoal.cli.main",
-        "shoal.cli.train.command",
+        "shoal.cli.train",
         "shoal.launch.run",
         "shoal.training.reopen",
         "misbehaving",

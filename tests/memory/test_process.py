@@ -25,8 +25,8 @@ def test_memory_of_a_group_is_found_by_its_address():
     arena = Arena.create(4 * MIB)
     arena.memory.fill_(1)
     address = arena.memory.data_ptr()
-    found = process.shared(process.mappings())
-    assert 4 * MIB <= found[address] <= 5 * MIB
+    found = process.shared_mappings()
+    assert 4 * MIB <= found[address].pss <= 5 * MIB
     assert torch.zeros(10).data_ptr() not in found
 
 

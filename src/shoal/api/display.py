@@ -16,20 +16,19 @@ from shoal.config.schema import RunConfig
 from shoal.errors import ShoalError
 from shoal.events.file import Record, read_events
 from shoal.events.folder import RunFolder
-from shoal.printable import printable, unless_hung_up
+from shoal.printable import counted, printable, unless_hung_up
 from shoal.report.plain_tables import aligned
 from shoal.report.staleness import staleness_of
 from shoal.training.evaluation import Metrics
+from shoal.training.observer import Silent
 from shoal.training.progress import Progress
 from shoal.training.result import Result
 
 PLAIN_LINE_EVERY_S = 10.0
 
 
-class Quiet:
+class Quiet(Silent):
     """Shows only the summary at the end."""
-
-    wants_every_step = False
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -48,23 +47,11 @@ class Quiet:
         """Remember the folder."""
         self.folder = folder
 
-    def stepped(self, progress: Progress, loss: float) -> None:
-        """Nothing."""
-
-    def validated(self, progress: Progress, metrics: Metrics | None) -> None:
-        """Nothing."""
-
-    def saved(self, progress: Progress) -> None:
-        """Nothing."""
-
-    def evaluating(self, samples: int) -> None:
-        """Nothing."""
-
     def finished(self, result: Result) -> None:
         """The summary, each number with its unit."""
         if result.status != "completed":
             return
-        speed = f"{counted(result.steps)}, {result.samples_per_s:,.0f} samples/s"
+        speed = f"{counted(result.steps, 'step')}, {result.samples_per_s:,.0f} samples/s"
         accuracy, loss = result.test_accuracy, result.test_loss
         rows = {
             "test accuracy": None if accuracy is None else f"{100 * accuracy:.2f} %",
@@ -189,7 +176,7 @@ def best_rows(result: Result) -> dict[str, str]:
     if result.stopped_early:
         waited = result.epochs - epoch
         rows["stopped early"] = (
-            f"after epoch {result.epochs}: no better {metric} for {waited} epoch{'s' * (waited > 1)}"
+            f"after epoch {result.epochs}: no better {metric} for {counted(waited, 'epoch')}"
         )
     return rows
 
@@ -245,9 +232,9 @@ def headline(config: RunConfig, device: str) -> str:
     )
     what = f"{model} on {data} with {optimizer}"
     workers = config.launch.workers
-    several = f" with {workers} worker{'s' * (workers > 1)}" if config.strategy != "single" else ""
+    several = f" with {counted(workers, 'worker')}" if config.strategy != "single" else ""
     if config.num_servers:
-        several += f" and {config.num_servers} server{'s' * (config.num_servers > 1)}"
+        several += f" and {counted(config.num_servers, 'server')}"
     return f"{what}, {config.strategy}{several}, on {device}"
 
 
@@ -255,16 +242,7 @@ def extent(progress: Progress, total_steps: int) -> str:
     """The number of steps, and how many of them a resumed run has made."""
     if progress.step >= total_steps > 0:
         return f"already at step {progress.step} of {total_steps}: --epochs or --steps make it longer"
-    return counted(total_steps) + (f", from step {progress.step}" if progress.step else "")
-
-
-def counted(steps: int) -> str:
-    """A number of steps in words.
-
-    >>> counted(1), counted(40)
-    ('1 step', '40 steps')
-    """
-    return f"{steps} step{'s' * (steps != 1)}"
+    return counted(total_steps, "step") + (f", from step {progress.step}" if progress.step else "")
 
 
 def epoch_line(progress: Progress, epochs: int, metrics: Metrics | None) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple, Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -67,7 +67,8 @@ def fit(
 
     Worker processes are copies of this one and compute with one thread each; with launcher="threads" they are threads.
     """
-    with _as_module(_Objects(model, data, loss, make_optimizer, metrics, strategy), settings) as named:
+    with _module_in_memory() as module:
+        named = _named_in(module, settings, model, data, loss, make_optimizer, metrics, strategy)
         if resume is None:
             config, folder = config_of(None, named), None
         else:
@@ -87,38 +88,33 @@ def fit(
     return result
 
 
-class _Objects(NamedTuple):
-    """What a program gives to `fit`."""
-
-    model: str | nn.Module | Callable[[], nn.Module]
-    data: Any
-    loss: str | Loss
-    make_optimizer: Any
-    metrics: str | Sequence[str | Metric | Measured]
-    strategy: str | dict[str, Any] | Callable[[Any], Strategy] | None
-
-
 @contextmanager
-def _as_module(objects: _Objects, settings: Mapping[str, Any]) -> Generator[dict[str, Any]]:
-    """The objects as functions of a module that exists in memory only: settings name them as any of a user's own.
+def _module_in_memory() -> Generator[ModuleType]:
+    """A module for the objects that exists in memory only: settings name them as any of a user's own.
 
     Threads find the module where it is; copies of this process have it, too.
     """
     if not _IN_USE.acquire(blocking=False):
         raise ConfigError("another shoal.fit is at work in this process", "Call them one after the other.")
     try:
-        module = ModuleType(MODULE, "Objects that a program gave to shoal.fit.")
-        named = _named_in(module, objects, settings)
-        sys.modules[MODULE] = module
-        yield named
+        sys.modules[MODULE] = module = ModuleType(MODULE, "Objects that a program gave to shoal.fit.")
+        yield module
     finally:
         sys.modules.pop(MODULE, None)
         _IN_USE.release()
 
 
-def _named_in(module: ModuleType, objects: _Objects, settings: Mapping[str, Any]) -> dict[str, Any]:
+def _named_in(
+    module: ModuleType,
+    settings: Mapping[str, Any],
+    model: str | nn.Module | Callable[[], nn.Module],
+    data: Any,
+    loss: str | Loss,
+    make_optimizer: str | dict[str, Any] | MakeOptimizer,
+    metrics: str | Sequence[str | Metric | Measured],
+    strategy: str | dict[str, Any] | Callable[[Any], Strategy] | None,
+) -> dict[str, Any]:
     """Put the objects, and functions among the settings, into the module; the settings that name them."""
-    model, data, loss, make_optimizer, metrics, strategy = objects
     if not isinstance(make_optimizer, str | dict):
         check_function(make_optimizer, "each worker has its own copy of the model, or a part of it")
     if isinstance(model, nn.Module):

@@ -197,25 +197,14 @@ class StrategySection(TypedDict, total=False):
     plan: str
 
 
-class FitSettings(TypedDict, total=False):
-    seed: int
+class _Shared(TypedDict, total=False):
     device: Literal['auto', 'cpu', 'cuda']
-    engine: Literal['torch', 'tape', 'static']
-    precision: Literal['float32', 'tf32', 'bf16']
     threads: int | None
-    mesh: str
     optimizer: Literal['gd', 'sgd', 'adam', 'adamw'] | str | Callable[..., Any] | OptimizerSection | Mapping[str, Any]
     schedule: Literal['constant', 'step', 'cosine'] | str | Callable[..., Any] | ScheduleSection | Mapping[str, Any]
     sync: Literal['none', 'naive', 'dp', 'ddp', 'onecopy', 'zero', 'local', 'server', 'rpc'] | str | Callable[..., Any] | StrategySection | Mapping[str, Any]
-    pipeline: PipelineSection | Mapping[str, Any]
-    tensor: TensorSection | Mapping[str, Any]
     exchange: Literal['all_reduce', 'by', 'robust', 'compressed', 'stages'] | str | Callable[..., Any] | ExchangeSection | Mapping[str, Any]
-    partition: Literal['global', 'sampling', 'random', 'contiguous', 'hash', 'stratified', 'label', 'dirichlet', 'speed'] | str | Callable[..., Any] | PartitionSection | Mapping[str, Any]
-    prune: Literal['none', 'magnitude', 'movement', 'channels'] | PruneSection | Mapping[str, Any]
-    memory: MemorySection | Mapping[str, Any]
     launch: LaunchSection | Mapping[str, Any]
-    train: TrainSection | Mapping[str, Any]
-    stop: StopSection | Mapping[str, Any]
     checkpoint: CheckpointSection | Mapping[str, Any]
     output: OutputSection | Mapping[str, Any]
     data_dir: str
@@ -227,7 +216,6 @@ class FitSettings(TypedDict, total=False):
     combine: Literal['exact', 'sum', 'mean', 'weighted_mean']
     combine_stages: Sequence[str]
     check_init: bool
-    start: str
     workers: int
     launcher: Literal['processes', 'threads']
     group: Literal['auto', 'shm', 'gloo', 'nccl']
@@ -235,18 +223,33 @@ class FitSettings(TypedDict, total=False):
     link: Sequence[str] | str
     fault: Sequence[str] | str
     i_trust_this_network: bool
-    balance: bool
-    epochs: int
-    steps: int | None
     batch_size: Literal['all'] | int | None
     micro_batch: int
-    reduction: Literal['fastest', 'invariant']
     clip_norm: float | None
     checkpoint_every: int | None
     runs_dir: str
     name: str
     trace: bool
     logger: Sequence[str] | str
+
+
+class FitSettings(_Shared, total=False):
+    seed: int
+    engine: Literal['torch', 'tape', 'static']
+    precision: Literal['float32', 'tf32', 'bf16']
+    mesh: str
+    pipeline: PipelineSection | Mapping[str, Any]
+    tensor: TensorSection | Mapping[str, Any]
+    partition: Literal['global', 'sampling', 'random', 'contiguous', 'hash', 'stratified', 'label', 'dirichlet', 'speed'] | str | Callable[..., Any] | PartitionSection | Mapping[str, Any]
+    prune: Literal['none', 'magnitude', 'movement', 'channels'] | PruneSection | Mapping[str, Any]
+    memory: MemorySection | Mapping[str, Any]
+    train: TrainSection | Mapping[str, Any]
+    stop: StopSection | Mapping[str, Any]
+    start: str
+    balance: bool
+    epochs: int
+    steps: int | None
+    reduction: Literal['fastest', 'invariant']
 
 
 class Settings(FitSettings, total=False):
@@ -268,40 +271,7 @@ class EvaluateSettings(TypedDict, total=False):
     metrics: Sequence[str]
 
 
-class PruneSettings(TypedDict, total=False):
-    device: Literal['auto', 'cpu', 'cuda']
-    threads: int | None
+class PruneSettings(_Shared, total=False):
     data: Literal['digits', 'mnist', 'fashion-mnist', 'cifar10', 'synthetic'] | str | Callable[..., Any] | DataSection | Mapping[str, Any]
     model: Literal['linear', 'mlp', 'lenet', 'resnet18', 'transformer'] | str | Callable[..., Any] | ModelSection | Mapping[str, Any]
-    optimizer: Literal['gd', 'sgd', 'adam', 'adamw'] | str | Callable[..., Any] | OptimizerSection | Mapping[str, Any]
-    schedule: Literal['constant', 'step', 'cosine'] | str | Callable[..., Any] | ScheduleSection | Mapping[str, Any]
-    sync: Literal['none', 'naive', 'dp', 'ddp', 'onecopy', 'zero', 'local', 'server', 'rpc'] | str | Callable[..., Any] | StrategySection | Mapping[str, Any]
-    exchange: Literal['all_reduce', 'by', 'robust', 'compressed', 'stages'] | str | Callable[..., Any] | ExchangeSection | Mapping[str, Any]
-    launch: LaunchSection | Mapping[str, Any]
-    checkpoint: CheckpointSection | Mapping[str, Any]
-    output: OutputSection | Mapping[str, Any]
     strategy: Literal['single', 'naive', 'ddp', 'dp', 'rpc', 'onecopy', 'zero', 'local', 'server', 'pipeline', 'tensor', 'pipeline+tensor', 'pipeline+onecopy', 'pipeline+zero', 'tensor+onecopy', 'tensor+zero', 'pipeline+tensor+onecopy', 'pipeline+tensor+zero'] | str | Callable[..., Any] | StrategySection | Mapping[str, Any]
-    data_dir: str
-    validation: float
-    lr: float
-    momentum: float
-    weight_decay: float
-    aggregate: Literal['gradients', 'parameters']
-    combine: Literal['exact', 'sum', 'mean', 'weighted_mean']
-    combine_stages: Sequence[str]
-    check_init: bool
-    workers: int
-    launcher: Literal['processes', 'threads']
-    group: Literal['auto', 'shm', 'gloo', 'nccl']
-    bottleneck: Sequence[str] | str
-    link: Sequence[str] | str
-    fault: Sequence[str] | str
-    i_trust_this_network: bool
-    batch_size: Literal['all'] | int | None
-    micro_batch: int
-    clip_norm: float | None
-    checkpoint_every: int | None
-    runs_dir: str
-    name: str
-    trace: bool
-    logger: Sequence[str] | str

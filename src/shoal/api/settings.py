@@ -5,7 +5,7 @@ may change those that do not change what is computed. A checkpoint holds the sta
 saved it, so a run may continue under another strategy, with another number of workers, in less memory, over slow links
 or with faults (`config/schema.py`). Settings that decide *what* is computed stay as they are: data, partition,
 model, loss, optimizer, schedule, batch size, seed, engine, precision. Their names may be repeated, which is how a user
-agrees to run a function of their own. How often a step updates the weights stays, too (`_check_updates`).
+agrees to run a function of their own. How often a step updates the weights stays, too (`_updates_of`).
 """
 
 from collections.abc import Mapping
@@ -141,7 +141,12 @@ def resumed_config(folder: Path, changes: Tree, trust_code: bool) -> RunConfig:
                     f"Resume it without --{path.rpartition('.')[2].replace('_', '-')}.",
                 )
     config = from_tree(merge(saved, changes))
-    _check_updates(folder, _updates_of(from_tree(saved)), _updates_of(config))
+    before, now = _updates_of(from_tree(saved)), _updates_of(config)
+    if before != now:  # the pipeline schedule `async` would begin or end, or its delays would change
+        raise ConfigError(
+            f"--resume cannot change what a step computes: the run in {folder} makes {before}, not {now}",
+            "Resume it with its own --pipeline settings, or start a new run.",
+        )
     return config
 
 
@@ -152,12 +157,3 @@ def _updates_of(config: RunConfig) -> str:
         return "one update per step"
     # The number of stages also decides which weights a micro-batch sees.
     return f"an update after each of {microbatches} micro-batches in {stages} stages (async)"
-
-
-def _check_updates(folder: Path, before: str, now: str) -> None:
-    """Refuse to begin or end the pipeline schedule `async` in the middle of a run, or to change its delays."""
-    if before != now:
-        raise ConfigError(
-            f"--resume cannot change what a step computes: the run in {folder} makes {before}, not {now}",
-            "Resume it with its own --pipeline settings, or start a new run.",
-        )

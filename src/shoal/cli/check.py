@@ -10,6 +10,7 @@ from shoal.cli.command import Command, CommandGroup, Given
 from shoal.config.flags import Flags
 from shoal.config.kinds import AtLeast, AtMost
 from shoal.config.sections.values import Seconds
+from shoal.printable import counted
 
 if TYPE_CHECKING:
     from shoal.strategies.exchange.contract import Verdict
@@ -141,7 +142,7 @@ def _in_words(subject: "Subject") -> str:
     what = "a rule" if subject.is_rule else "a lossy sum" if subject.is_lossy else "a sum"
     precise = f" in {str(subject.precision).removeprefix('torch.')}" if subject.precision else ""
     fewest, most = subject.sizes[0], subject.sizes[-1]
-    several = f"{fewest} to {most} workers" if fewest < most else f"{most} worker{'s' * (most > 1)}"
+    several = f"{fewest} to {most} workers" if fewest < most else counted(most, "worker")
     return f"{what}{precise}, with {several}"
 
 

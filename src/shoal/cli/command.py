@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from shoal.cli import text
-from shoal.cli.usage import sentence_of, usage_of
-from shoal.config.flags import Flag, Flags, flags_of, is_flag, split
+from shoal.config.flags import Flag, Flags, flags_of, is_flag, sentence_of, split, usage_of
 from shoal.errors import ConfigError, unknown
 from shoal.nearest import did_you_mean
 

@@ -7,12 +7,11 @@ themselves, because `shoal --help` loads this module.
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from importlib import import_module
 from typing import Any
 
 from shoal.cli import text
 from shoal.cli.command import Command, CommandGroup, Given
-from shoal.cli.main import all_commands, module_of
+from shoal.cli.main import all_commands, declared
 from shoal.config.flags import Flags, flags_of
 from shoal.config.kinds import literals, without_none
 from shoal.errors import ConfigError, unknown
@@ -112,7 +111,7 @@ def script(shell: str) -> str:
     """The script for a shell."""
     template, is_fish = SHELLS[shell], shell == "fish"
     switches = sorted({name for command in _commands().values() for name in _switches(command)})
-    groups = [*(name for name in all_commands() if isinstance(_declared(name), CommandGroup)), "help"]
+    groups = [*(name for name in all_commands() if isinstance(declared(name), CommandGroup)), "help"]
     quoted = (lambda names: " ".join(f"'{name}'" for name in names)) if is_fish else "|".join
     row = "        case {}\n            set found '{}'" if is_fish else "        {}) echo '{}' ;;"
     rows = "\n".join(row.format(quoted(patterns), " ".join(words)) for patterns, words in _rows())
@@ -148,29 +147,25 @@ def _rows() -> Iterator[Row]:
     yield ["completion@*"], SHELLS
     yield ["explain@*"], [name for kind in KINDS.values() for name in kind.names]
     for name in all_commands():
-        declared = _declared(name)
-        if isinstance(declared, CommandGroup):
-            yield [f"{name}@*"], declared.commands
+        command = declared(name)
+        if isinstance(command, CommandGroup):
+            yield [f"{name}@*"], command.commands
     yield ["@*", "help@*"], [*all_commands(), "help", "--version"]
-
-
-def _declared(name: str) -> Command[Any] | CommandGroup:
-    return import_module(module_of(name)).COMMAND
 
 
 def _commands() -> dict[str, Command[Any]]:
     """Every command; one of a group as `data-fetch`."""
     found: dict[str, Command[Any]] = {}
     for name in all_commands():
-        declared = _declared(name)
-        parts = declared.commands.items() if isinstance(declared, CommandGroup) else [("", declared)]
-        found |= {f"{name}-{part}".rstrip("-"): command for part, command in parts}
+        command = declared(name)
+        parts = command.commands.items() if isinstance(command, CommandGroup) else [("", command)]
+        found |= {f"{name}-{part}".rstrip("-"): each for part, each in parts}
     return found
 
 
 def _settings() -> dict[str, tuple[str, ...]]:
     """The flags of a run's settings, each with the words that it takes, as far as they are known."""
-    from shoal.cli.train.help import sections
+    from shoal.cli.topics import sections
     from shoal.config.sections.sync import STRATEGIES
 
     found: dict[str, list[str]] = defaultdict(list, {"--strategy": list(STRATEGIES)})
@@ -198,7 +193,7 @@ def _taken(command: Command[Any], settings: Iterable[str]) -> list[str]:
 
 def _switches(command: Command[Any]) -> Iterator[str]:
     """The flags that take no value; --help takes a name."""
-    from shoal.cli.train.help import sections
+    from shoal.cli.topics import sections
 
     flags = flags_of(command.flags)
     if command.settings:

@@ -47,14 +47,17 @@ def _partition(given: Given[PartitionFlags]) -> int:
     Other flags are as in `shoal train`: --workers N (default 4), --seed N, --data-dir PATH, --data.samples N,
     --partition.labels_per_worker N. The rules:
     """
-    config = _config(given)
-    workers = config.launch.workers
-
+    from shoal.config.read import read
     from shoal.data.load import load
 
+    config = read(None, _words(given))  # the run with this partition: its settings are checked like any run's
+    if config.partition.name == "global":
+        raise ConfigError(
+            "partition 'global' has no fixed owners: each batch is split among the workers",
+            f"Choose one of {', '.join(rules())}.",
+        )
     data = load(config.data)
-    lists = _divided(config, data, workers, given.flags.allow_empty)
-    owned = _ownership(_title(config, data, workers), lists, data)
+    owned = _ownership(config, data, _divided(config, data, given.flags.allow_empty))
     files = {kind: path for kind in ("svg", "png") if (path := getattr(given.flags, kind)) is not None}
     for kind, path in files.items():
         _draw(owned, kind, path)
@@ -80,39 +83,35 @@ def _words(given: Given[PartitionFlags]) -> list[str]:
     return [*words, *given.settings]
 
 
-def _config(given: Given[PartitionFlags]) -> "RunConfig":
-    """The run whose partition is shown: its settings are checked like any run's."""
-    from shoal.config.read import read
-
-    config = read(None, _words(given))
-    if config.partition.name == "global":
-        raise ConfigError(
-            "partition 'global' has no fixed owners: each batch is split among the workers",
-            f"Choose one of {', '.join(rules())}.",
-        )
-    return config
-
-
-def _divided(config: "RunConfig", data: "DataSet", workers: int, allow_empty: bool) -> "list[Tensor]":
+def _divided(config: "RunConfig", data: "DataSet", allow_empty: bool) -> "list[Tensor]":
     """The samples that each worker uses in one epoch."""
     from shoal.config.sections.data import SamplingConfig
     from shoal.data.division.steps import Sampled, parts_by
 
-    num_samples, rule = len(data.train), config.partition
+    num_samples, rule, workers = len(data.train), config.partition, config.launch.workers
     if isinstance(rule, SamplingConfig):
         draws = Sampled(num_samples, config.seed, workers)
         return [draws.sequence(epoch=0, rank=rank) for rank in range(workers)]
     return list(parts_by(rule, num_samples, workers, config.seed, data.train.labels, allow_empty))
 
 
-def _ownership(title: str, lists: "list[Tensor]", data: "DataSet") -> "Ownership":
+def _ownership(config: "RunConfig", data: "DataSet", lists: "list[Tensor]") -> "Ownership":
     from shoal.data.division.coverage import survey
+    from shoal.data.division.partition import rule_of, takes
     from shoal.report.ownership import Ownership
 
-    num_samples = len(data.train)
+    num_samples, name, workers = len(data.train), config.partition.name, len(lists)
+    options = ", ".join(
+        f"{key} {':'.join(f'{item:g}' for item in value) if isinstance(value, tuple) else value}"
+        for key, value in _options(config).items()
+    )
+    rule = f"{name} ({options})" if options else name
+    who = "1 worker" if workers == 1 else f"{workers:,} workers"
+    takes_seed = name == "sampling" or takes(rule_of(name)[1], "seed")
+    seed = f", seed {config.seed}" * takes_seed
     seen = survey(lists, num_samples, data.train.labels if data.task == "classification" else None)
     return Ownership(
-        title,
+        f"{data.name}: {num_samples:,} samples among {who} by {rule}{seed}",
         num_samples,
         [indices.numpy() for indices in lists],
         seen.labels,
@@ -124,20 +123,6 @@ def _ownership(title: str, lists: "list[Tensor]", data: "DataSet") -> "Ownership
     )
 
 
-def _title(config: "RunConfig", data: "DataSet", workers: int) -> str:
-    options = ", ".join(f"{key} {_shown(value)}" for key, value in _options(config).items())
-    rule = f"{config.partition.name} ({options})" if options else config.partition.name
-    who = "1 worker" if workers == 1 else f"{workers:,} workers"
-    seed = f", seed {config.seed}" if _takes_seed(config.partition.name) else ""
-    return f"{data.name}: {len(data.train):,} samples among {who} by {rule}{seed}"
-
-
-def _takes_seed(rule: str) -> bool:
-    from shoal.data.division.partition import rule_of, takes
-
-    return rule == "sampling" or takes(rule_of(rule)[1], "seed")
-
-
 def _options(config: "RunConfig") -> dict[str, Any]:
     from shoal.config.kinds import options_of
     from shoal.config.sections.values import Custom
@@ -145,10 +130,6 @@ def _options(config: "RunConfig") -> dict[str, Any]:
     rule = config.partition
     options = dict(rule.options) if isinstance(rule, Custom) else options_of(rule)
     return {key: value for key, value in options.items() if value is not None}
-
-
-def _shown(value: Any) -> str:
-    return ":".join(f"{item:g}" for item in value) if isinstance(value, tuple) else str(value)
 
 
 def _draw(owned: "Ownership", kind: str, path: Path) -> None:
@@ -186,7 +167,7 @@ def _as_data(config: "RunConfig", owned: "Ownership", name: str) -> dict[str, An
 
 def rules() -> dict[str, str]:
     """The rules that give each worker its samples, with their sentences."""
-    from shoal.cli.train.help import sections
+    from shoal.cli.topics import sections
 
     found = {section.name: section.sentence for section in sections() if section.path == "partition"}
     return {name: sentence for name, sentence in found.items() if name != "global"}

@@ -21,10 +21,12 @@ from shoal.config.flags import Flags
 from shoal.config.kinds import AtLeast, AtMost
 from shoal.config.sections.values import is_own
 from shoal.errors import ConfigError
+from shoal.printable import counted
 
 if TYPE_CHECKING:
     from shoal.config.schema import RunConfig
     from shoal.explain.names import Row
+    from shoal.explain.picture import Picture
     from shoal.strategies.pipeline.schedule import ActionKind
 
 WORKERS, STAGES, MICROBATCHES = 4, 4, 8
@@ -67,13 +69,14 @@ def run(given: Given[ExplainFlags]) -> int:
 
     Start with:  shoal explain ddp
     """
-    from shoal.explain.names import row_of
+    from shoal.explain.names import KINDS, row_of
 
     flags = given.flags
     if not given.words:
         if flags != ExplainFlags():
             raise ConfigError("NAME is required", "`shoal explain` lists the names.")
-        text.show(_names())
+        names = text.rows({kind.title: ", ".join(kind.names) for kind in KINDS.values()})
+        text.show(f"Names of `shoal explain NAME`, such as `shoal explain ddp`:\n\n{names}")
         return 0
     name = given.words[0]
     own = is_own(name) and name.partition(":")[0] not in ("by", "compressed", "robust")
@@ -109,14 +112,6 @@ def _show(page: Page, flags: ExplainFlags) -> int:
         write_file(flags.svg, page.drawing())
         text.show(f"wrote {flags.svg}")
     return 0
-
-
-def _names() -> str:
-    """All names by kind."""
-    from shoal.explain.names import KINDS
-
-    listed = {kind.title: ", ".join(kind.names) for kind in KINDS.values()}
-    return f"Names of `shoal explain NAME`, such as `shoal explain ddp`:\n\n{text.rows(listed)}"
 
 
 def _head(row: "Row", what: str) -> list[str]:
@@ -155,18 +150,17 @@ def _place(thing: object) -> str:
 
 def _strategy(row: "Row", flags: ExplainFlags) -> Page:
     from shoal.config.read import read
-    from shoal.explain.picture import as_lines, as_svg, holdings, step_in_time
+    from shoal.explain.picture import holdings, step_in_time
 
     workers, params = flags.workers or row.workers, int(flags.params or PARAMS)
     configs = [read(None, [*case.flags.split(), "--workers", str(workers)]) for case in row.cases]
     meshes = [config.axes for config in configs]
     pictures = [holdings(row, meshes, workers), step_in_time(row, meshes[0].get("pipeline", 1))]
-    drawn = [line for picture in pictures for line in [*as_lines(picture, _paint), ""]]
 
     def cost() -> list[str]:
         from shoal.explain.cost import ACTIVATIONS, BYTES, sent_bytes
 
-        lines = [f"For {params:,} parameters in float32 with Adam, {_count(workers, 'worker')}:", ""]
+        lines = [f"For {params:,} parameters in float32 with Adam, {counted(workers, 'worker')}:", ""]
         facts: dict[str, str] = {}
         for case, config in zip(row.cases, configs, strict=True):
             sent = case.note or _size(sent_bytes(case, config.axes, params))
@@ -183,6 +177,13 @@ def _strategy(row: "Row", flags: ExplainFlags) -> Page:
         return [*lines, text.rows(facts), *legend, *_foot(row, files)]
 
     files = [_file(str(resources.files("shoal") / each)) for each in row.read]
+    return _with_pictures(row, pictures, cost)
+
+
+def _with_pictures(row: "Row", pictures: "list[Picture]", cost: Callable[[], list[str]]) -> Page:
+    from shoal.explain.picture import as_lines, as_svg
+
+    drawn = [line for picture in pictures for line in [*as_lines(picture, text.on_colour), ""]]
     return Page([*_head(row, row.what), *drawn], cost, lambda: as_svg(row.name, pictures))
 
 
@@ -222,7 +223,6 @@ def _codec(row: "Row", flags: ExplainFlags) -> Page:
     from shoal.codecs.build import build_codec
     from shoal.config.sections.compression import CODEC_ROWS, CompressedConfig
     from shoal.explain.examples import codec_at_work
-    from shoal.explain.picture import as_lines, as_svg
 
     workers = flags.workers or row.workers
     picture = codec_at_work(row.name)
@@ -233,7 +233,7 @@ def _codec(row: "Row", flags: ExplainFlags) -> Page:
 
         from shoal.config.read import read
         from shoal.explain.cost import BYTES, EXAMPLE, fraction, of_codec
-        from shoal.memory.exchange_state import exchange_state
+        from shoal.memory.formulas import exchange_state
 
         operation, num_bytes, sent = of_codec(row.name, workers)
         shape, plain = EXAMPLE.shape, BYTES * EXAMPLE.numel
@@ -253,17 +253,15 @@ def _codec(row: "Row", flags: ExplainFlags) -> Page:
             "settings": f"{settings.lower() or 'none'} (defaults)" if settings else "none",
         }
         example = (
-            f"For a matrix of {shape[0]:,} × {shape[1]:,} numbers in float32, {_count(workers, 'worker')}:"
+            f"For a matrix of {shape[0]:,} × {shape[1]:,} numbers in float32, {counted(workers, 'worker')}:"
         )
         return [example, "", text.rows(facts), *_foot(row, [_place(type(codec))])]
 
-    words = [*_head(row, row.what), *as_lines(picture, _paint), ""]
-    return Page(words, cost, lambda: as_svg(row.name, [picture]))
+    return _with_pictures(row, [picture], cost)
 
 
 def _rule(row: "Row", flags: ExplainFlags) -> Page:
     from shoal.explain.examples import rule_at_work
-    from shoal.explain.picture import as_lines, as_svg
     from shoal.strategies.exchange import rules
 
     workers, params = flags.workers or row.workers, int(flags.params or PARAMS)
@@ -278,11 +276,10 @@ def _rule(row: "Row", flags: ExplainFlags) -> Page:
             "sends": f"{_size(of_rule(params, workers))} in a step by all-gather, instead of {_size(plain)}",
             "tolerates": ", ".join(f"{bad} bad of {2 * bad + spare} workers" for bad in (1, 2, 3)),
         }
-        example = f"For {params:,} parameters in float32, {_count(workers, 'worker')}:"
+        example = f"For {params:,} parameters in float32, {counted(workers, 'worker')}:"
         return [example, "", text.rows(facts), *_foot(row, [_place(getattr(rules, row.name))])]
 
-    words = [*_head(row, row.what), *as_lines(picture, _paint), ""]
-    return Page(words, cost, lambda: as_svg(row.name, [picture]))
+    return _with_pictures(row, [picture], cost)
 
 
 def _drawn(row: "Row", flags: ExplainFlags) -> Page:
@@ -323,10 +320,6 @@ def _schedule(name: str, flags: ExplainFlags) -> Page:
     return Page([explanation.summary, grid], list, lambda: as_drawing(explanation))
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"
-
-
 def _size(num_bytes: float) -> str:
     """Bytes, with a unit that fits.
 
@@ -339,16 +332,12 @@ def _size(num_bytes: float) -> str:
     return f"{num_bytes:.3g} bytes"
 
 
-def _paint(colour: str, words: str) -> str:
-    return text.on_colour(words, colour)
-
-
 def _paint_action(kind: "ActionKind | None", words: str) -> str:
     """The colours of a grid: forward blue, backward yellow, weight gradients green, updates magenta, idle dim."""
     if kind is None:
         return text.dim(words)
     colours = {"F": "blue", "B": "yellow", "I": "yellow", "W": "green", "U": "magenta"}
-    return text.on_colour(words, colours[kind.value])
+    return text.on_colour(colours[kind.value], words)
 
 
 COMMAND = Command("explain", run, ExplainFlags, words="[NAME]")

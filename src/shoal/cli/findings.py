@@ -1,4 +1,4 @@
-"""Findings of one run on the terminal: after training, and above the path of its report."""
+"""The end of a run on the terminal: findings, also above the path of its report, or how to resume it."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -12,6 +12,7 @@ from shoal.report.plain_tables import width
 
 if TYPE_CHECKING:
     from shoal.compare.remark import Remark
+    from shoal.config.schema import RunConfig
     from shoal.training.result import Result
     from shoal.words import Words
 
@@ -45,3 +46,13 @@ def show_after_training(result: "Result") -> None:
         with suppress(ShoalError):
             show_findings(findings(compare([folder]), words)[:MOST], words)
     text.next_step("shoal", "report", folder)
+
+
+def show_interrupted(config: "RunConfig", result: "Result") -> int:
+    """How to resume a run that was interrupted; the exit code of the command."""
+    from shoal.config.schema import named_code
+    from shoal.events.folder import resume_command
+
+    command = resume_command(result.run, bool(named_code(config)))
+    text.warn(f"stopped after step {result.steps}; resume with: {command}")
+    return 128 + (result.stopped_by or 0)

@@ -1,17 +1,14 @@
 """`shoal graph`: draw the computation graph of our own automatic differentiation."""
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from shoal.cli import text
 from shoal.cli.command import Command, Given
 from shoal.cli.text import write_file
 from shoal.config.flags import Flags
 from shoal.errors import ConfigError
-
-if TYPE_CHECKING:
-    from shoal.autograd.static.graph import Graph
 
 FORMS = ("svg", "dot", "mermaid")
 
@@ -48,13 +45,20 @@ def run(given: Given[GraphFlags]) -> int:
         text.show(_listed())
         text.next_step("shoal", "graph", "course", "--svg", "course.svg")
         return 0
+    from shoal.autograd import drawing
+    from shoal.autograd.drawn_examples import example
+    from shoal.autograd.static.passes import PASSES
+
     name = given.words[0]
-    graph = _graph(name, compiled=static)
+    graph = example(name)
+    for improve in PASSES.values() if static else ():
+        graph = improve(graph)
     if not asked:
         text.show(graph.listing())
         return 0
     title = f"{name}, compiled" if static else name
-    drawings = {form: _drawn(form, graph, title) for form in asked}
+    forms = {"svg": partial(drawing.svg, title=title), "dot": drawing.dot, "mermaid": drawing.mermaid}
+    drawings = {form: forms[form](graph) for form in asked}
     for form, path in asked.items():
         if str(path) == "-":
             text.show(drawings[form].rstrip("\n"))
@@ -62,26 +66,6 @@ def run(given: Given[GraphFlags]) -> int:
             write_file(path, drawings[form])
             text.show(str(path))
     return 0
-
-
-def _graph(name: str, compiled: bool) -> "Graph":
-    from shoal.autograd.drawn_examples import example
-    from shoal.autograd.static.passes import PASSES
-
-    graph = example(name)
-    for improve in PASSES.values() if compiled else ():
-        graph = improve(graph)
-    return graph
-
-
-def _drawn(form: str, graph: "Graph", title: str) -> str:
-    from shoal.autograd import drawing
-
-    return {
-        "svg": lambda: drawing.svg(graph, title),
-        "dot": lambda: drawing.dot(graph),
-        "mermaid": lambda: drawing.mermaid(graph),
-    }[form]()
 
 
 def _listed() -> str:

@@ -21,7 +21,7 @@ _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 GROUPS: dict[str, dict[str, str]] = {
     "Train": {
-        "train": "shoal.cli.train.command",
+        "train": "shoal.cli.train",
         "evaluate": "shoal.cli.evaluate",
         "prune": "shoal.cli.prune",
         "launch": "shoal.cli.launch",
@@ -121,10 +121,11 @@ def _dispatch(words: list[str]) -> int:
             unknown("command", name, [*all_commands(), "--help", "--version"]),
             "`shoal --help` describes each.",
         )
-    return _command(name).execute(rest)
+    return declared(name).execute(rest)
 
 
-def _command(name: str) -> Command[Any] | CommandGroup:
+def declared(name: str) -> Command[Any] | CommandGroup:
+    """The command of this name, as its module declares it."""
     return import_module(module_of(name)).COMMAND
 
 
@@ -135,7 +136,7 @@ def _show_help() -> None:
         "Usage: shoal COMMAND …",
     ]
     for title, names in all_groups().items():
-        summaries = {name: _command(name).paragraphs[0].partition(": ")[0] for name in names}
+        summaries = {name: declared(name).paragraphs[0].partition(": ")[0] for name in names}
         rows = {f"{name:{room}}": summary.removesuffix(".") for name, summary in summaries.items()}
         blocks.append(f"{title}\n{text.rows(rows)}")
     blocks += ["`shoal help COMMAND` describes one.", "Start with:  shoal compare quickstart"]

@@ -1,15 +1,11 @@
 """`shoal memory`: the memory of a training step, by formula and as measured."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from shoal.cli import text
 from shoal.cli.command import Command, Given
 from shoal.config.flags import Flags
 from shoal.errors import ConfigError
-
-if TYPE_CHECKING:
-    from shoal.config.schema import RunConfig
 
 
 @dataclass(frozen=True)
@@ -44,6 +40,7 @@ def run(given: Given[MemoryFlags]) -> int:
     from shoal.config.read import read
     from shoal.memory.measure import by_formula, measure
     from shoal.memory.table import as_json, as_table, fullest, techniques_as_text
+    from shoal.memory.techniques import technique_rows
     from shoal.training.stop import Series
 
     flags = given.flags
@@ -54,8 +51,12 @@ def run(given: Given[MemoryFlags]) -> int:
         text.show(as_table(config, fullest(workers), is_measured))
         if flags.techniques and is_measured:
             text.show("\nMeasuring techniques, each in new workers: some minutes (--techniques false: none)")
-    with Series():
-        rows = _techniques(config, is_measured) if flags.techniques else []
+    rows: list[dict[str, object]] = []
+    try:
+        with Series():
+            rows += technique_rows(config, is_measured) if flags.techniques else []
+    except ConfigError as error:
+        text.warn(f"techniques are not shown: {error}")
     if flags.json:
         text.show(as_json(config, workers, is_measured, rows))
         return 0
@@ -64,16 +65,6 @@ def run(given: Given[MemoryFlags]) -> int:
     trusted = ["--trust-code"] * flags.trust_code
     text.next_step("shoal", "train", *given.words, *given.settings, *trusted)
     return 0
-
-
-def _techniques(config: "RunConfig", is_measured: bool) -> list[dict[str, object]]:
-    from shoal.memory.techniques import technique_rows
-
-    try:
-        return technique_rows(config, is_measured)
-    except ConfigError as error:
-        text.warn(f"techniques are not shown: {error}")
-        return []
 
 
 COMMAND = Command("memory", run, MemoryFlags, words="[RECIPE]", settings=("*",))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from shoal.api import TAKES
 from shoal.cli import text
 from shoal.cli.command import Command, Given
+from shoal.cli.findings import show_interrupted
 from shoal.config.flags import Flags
 from shoal.config.kinds import AtLeast
 from shoal.config.sections.prune import Pattern, Scope
@@ -60,8 +61,6 @@ def run(given: Given[PruneFlags]) -> int:
     flags, path = given.flags, Path(given.words[0])
     from shoal.api.prune import prune_and_tune, prune_settings
     from shoal.config.read import read_flags
-    from shoal.config.schema import named_code
-    from shoal.events.folder import resume_command
     from shoal.training.prune.one_shot import pruning_config
     from shoal.training.saved import open_run
 
@@ -80,9 +79,7 @@ def run(given: Given[PruneFlags]) -> int:
         if not flags.json:
             text.next_step("shoal", "report", result.run)
         return 0
-    command = resume_command(result.run, bool(named_code(config)))
-    text.warn(f"stopped after step {result.steps}; resume with: {command}")
-    return 128 + (result.stopped_by or 0)
+    return show_interrupted(config, result)
 
 
 def _record(pruned: "Pruned") -> dict[str, Any]:
@@ -100,23 +97,16 @@ def _record(pruned: "Pruned") -> dict[str, Any]:
 
 
 def _table(pruned: "Pruned", trained: str) -> list[str]:
+    from shoal.report.plain_tables import aligned
     from shoal.training.evaluation import Metrics
 
     result = pruned.result
-    rows = [("", "test accuracy", "test loss", "values", "bytes")]
-    rows.append(_row("before", pruned.before, pruned.size_before))
-    rows.append(_row("pruned", pruned.pruned, pruned.size))
+    rows = [_row("before", pruned.before, pruned.size_before), _row("pruned", pruned.pruned, pruned.size)]
     if result.test_loss is not None:
         tuned = Metrics(result.test_loss, result.test_accuracy, pruned.pruned.samples)
         rows.append(_row(trained, tuned, pruned.size))
-    widths = [max(len(row[column]) for row in rows) for column in range(5)]
-    lines = [
-        "  ".join(
-            cell.ljust(width) if column == 0 else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
+    header = ("", "test accuracy", "test loss", "values", "bytes")
+    lines = [aligned(header, rows, right=frozenset({1, 2, 3, 4}))]
     if result.masks_sha256 is not None:
         lines.append("bytes of a pruned tensor: its kept values, and one bit for each weight")
     lines += [f"cannot shrink: {part}" for part in pruned.cannot_shrink]

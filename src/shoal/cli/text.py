@@ -111,7 +111,7 @@ def dim(words: str) -> str:
     return _styled("2", words, sys.stdout)
 
 
-def on_colour(words: str, colour: str) -> str:
+def on_colour(colour: str, words: str) -> str:
     """On a background of a colour, on a terminal."""
     return _styled(_ON_COLOURS[colour], words, sys.stdout)
 
@@ -166,10 +166,11 @@ def rows(pairs: Mapping[str, str]) -> str:
 
 
 def _styled(code: str, words: str, stream: TextIO) -> str:
-    return f"\033[{code}m{printable(words)}\033[0m" if _has_styles(stream) else words
+    return f"\033[{code}m{printable(words)}\033[0m" if has_styles(stream) else words
 
 
-def _has_styles(stream: TextIO) -> bool:
+def has_styles(stream: TextIO) -> bool:
+    """Whether a stream shows bold and colours: a terminal, unless the user wants none."""
     return stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
 
@@ -194,7 +195,7 @@ def with_pages(message: str, package: Path = PACKAGE) -> str:
 def _safe(message: str, stream: TextIO) -> str:
     """The message with all control characters escaped, but for our own bold and colours on a terminal."""
     message = with_pages(message)
-    if not _has_styles(stream):
+    if not has_styles(stream):
         return printable(message)
     return "".join(part if _STYLE.fullmatch(part) else printable(part) for part in _STYLE.split(message))
 

@@ -1,23 +1,24 @@
 """The pages of help of a command that takes all settings of a run: a short first one, and one for each name."""
 
+import inspect
 import re
 import textwrap
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain
-from typing import NamedTuple
+from itertools import chain, groupby
+from typing import Any, NamedTuple
 
 from shoal.cli import text
-from shoal.cli.train.help import Section, remarks, section_lines, sections, setting_lines, settings_page
-from shoal.cli.usage import default_of, usage_of
-from shoal.config.combinations import refused_with
+from shoal.config.combinations import NEEDS, refused_with
 from shoal.config.features import FEATURES
-from shoal.config.flags import Flag
-from shoal.config.kinds import literals
+from shoal.config.flags import Flag, default_of, flags_of, usage_of
+from shoal.config.kinds import choices, describe, kinds_of, literals, without_none
 from shoal.config.mesh import LAYOUT_AXES
+from shoal.config.schema import SHORT_FLAGS, RunConfig
 from shoal.config.sections.sync import OTHER_NAMES, STRATEGIES, unknown_strategy
+from shoal.config.sections.values import Custom
 from shoal.errors import ConfigError
 from shoal.nearest import did_you_mean, plain
 
@@ -35,6 +36,41 @@ CHOICES: Mapping[str, str] = {
 """The sections that are a choice among names."""
 STRATEGY_DEFAULT = "single; ddp with several workers"
 REPLICAS = "Replicas: each worker computes a part of every batch."
+
+
+class Section(NamedTuple):
+    """A section, or one choice of it (`optimizer = adam`): its sentence, and a flag for each of its settings."""
+
+    path: str
+    name: str
+    is_default: bool
+    sentence: str
+    flags: list[Flag]
+
+
+def sections() -> list[Section]:
+    """Every section and choice of the schema, the settings outside of sections first."""
+    defaults = RunConfig()
+    found = [Section("", "", True, "", list(_settings_of(defaults, "--")))]
+    for section, kind in kinds_of(RunConfig).items():
+        default = getattr(defaults, section)
+        for choice in choices(kind):
+            if choice is not Custom:
+                is_default = type(default) is choice
+                made = default if is_default else choice()
+                name = made.name if literals(kinds_of(choice).get("name")) else ""
+                flags = list(_settings_of(made, f"--{section}."))
+                found.append(Section(section, name, is_default, inspect.getdoc(choice) or "", flags))
+    return found
+
+
+def _settings_of(made: Any, prefix: str) -> Iterator[Flag]:
+    """A flag for each plain setting of a section, with the default that `made` has in a run."""
+    for flag in flags_of(type(made), prefix):
+        if not choices(flag.kind) and not (flag.field == "name" and literals(flag.kind)):
+            path = f"{prefix[2:]}{flag.field}"
+            short = tuple(f"--{name}" for name, target in SHORT_FLAGS.items() if target == path)
+            yield Flag(f"--{path}", flag.kind, getattr(made, flag.field), short, flag.owner, flag.field)
 
 
 class Found(NamedTuple):
@@ -76,11 +112,11 @@ def _pages(own_page: str) -> Mapping[str, Callable[[], list[str]]]:
     """Every page by name. Where a name has several meanings, the widest one counts: a section, a choice, a setting."""
     settings: dict[str, list[Found]] = defaultdict(list)
     values: dict[str, list[Found]] = defaultdict(list)
-    choices: dict[str, list[Section]] = defaultdict(list)
+    named: dict[str, list[Section]] = defaultdict(list)
     parts: dict[str, list[Section]] = defaultdict(list)
     for section in sections():
         parts[section.path].append(section)
-        choices[plain(section.name)].append(section)
+        named[plain(section.name)].append(section)
         for flag in section.flags:
             found = Found(section, flag)
             for name in {plain(each) for each in (flag.field, flag.name, *flag.aliases)}:
@@ -89,7 +125,7 @@ def _pages(own_page: str) -> Mapping[str, Callable[[], list[str]]]:
                 values[plain(word)].append(found)
     return {
         **{name: partial(_settings, found) for name, found in (values | settings).items()},
-        **{name: partial(_choices, found) for name, found in choices.items() if name},
+        **{name: partial(_choices, found) for name, found in named.items() if name},
         **{path: partial(_section, path, found) for path, found in parts.items() if path},
         **{name: partial(_strategy, name, parts) for name in STRATEGIES},
         "strategy": partial(_strategies, parts),
@@ -247,3 +283,66 @@ def _not_with(*features: str) -> str:
     return (
         "\n".join(["Cannot be combined with", *(text.wrapped(line, 2, 4) for line in lines)]) if lines else ""
     )
+
+
+_STRATEGY = (
+    "--strategy NAME abbreviates a pair of a layout and a sync (--help mesh), and --strategy.KEY sets an option of "
+    "that sync. With several workers or --mesh, and no --sync, the sync is ddp."
+)
+
+
+def settings_page() -> list[str]:
+    """Every section, its choices and their settings; a block each."""
+    by_path = groupby(sections(), lambda section: section.path)
+    return ["\n".join(section_lines(path, list(found))) for path, found in by_path]
+
+
+def section_lines(path: str, found: list[Section]) -> list[str]:
+    """A section with all its choices, their settings, and what these refuse."""
+    lines: list[str] = []
+    if found[0].name:
+        own = ", or package.module:function" * (Custom in choices(kinds_of(RunConfig)[path]))
+        lines.append(f"{text.bold(f'[{path}]')}  --{path} NAME, one of these{own}:")
+        if path == "sync":
+            lines.append(text.wrapped(_STRATEGY, 2))
+    elif path:
+        about = text.wrapped(f"[{path}]  {found[0].sentence}", 0, 2)
+        lines.append(about.replace(f"[{path}]", text.bold(f"[{path}]"), 1))
+    for choice in found:
+        if choice.name:
+            default = " (default)" if choice.is_default else ""
+            about = text.wrapped(f"{choice.name}{default}: {choice.sentence}", 2, 4)
+            lines.append(about.replace(choice.name, text.bold(choice.name), 1))
+        lines += [line for flag in choice.flags for line in setting_lines(flag)]
+    if path:
+        lines += [text.dim(text.wrapped(each, 2, 4)) for each in remarks(path, f"{path}.name")]
+    return lines
+
+
+def setting_lines(flag: Flag, name: str = "") -> list[str]:
+    """A setting, also under another name: its flags, kind and default; its sentence; what it refuses."""
+    default = default_of(flag) or ("none" if flag.default is None else "")
+    kind = describe(flag.kind if flag.default is None else without_none(flag.kind))
+    kind = kind.removeprefix("an ").removeprefix("a ")
+    names = ", ".join((*flag.aliases, name or flag.name))
+    about = f"{kind} (default {default})" if default else kind
+    return [
+        text.wrapped(f"{names}  {about}", 4, 12).replace(about, text.dim(about)),
+        text.wrapped(flag.sentence, 8),
+        *(text.dim(text.wrapped(each, 8, 10)) for each in remarks(flag.name.removeprefix("--"))),
+    ]
+
+
+def remarks(*paths: str) -> list[str]:
+    """A sentence for each feature of a setting or section: the features that it refuses or needs.
+
+    >>> remarks("train.clip_norm")
+    ['--clip-norm: not with strategy rpc, --pipeline.schedule async, --memory.step_in_backward.']
+    """
+    found: list[str] = []
+    for name in (name for name, feature in FEATURES.items() if feature.path in paths):
+        needed = [f"needs {NEEDS[name][0]}"] if name in NEEDS else []
+        others = refused_with(name)
+        refused = [f"not with {', '.join(others)}"] if others else []
+        found += [f"{name}: {'; '.join([*needed, *refused])}."] if needed or refused else []
+    return found

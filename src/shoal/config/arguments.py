@@ -37,6 +37,8 @@ def checks_arguments(function: Callable[Parameters, Returned]) -> Callable[Param
     shoal.errors.ArgumentError: start(workers=…): expected an integer ≥ 1, got 'two'
     """
 
+    called = function.__qualname__.removesuffix(".__init__")  # a user calls the class
+
     @wraps(function)
     def checked(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Returned:
         signature, kinds = _declared(function)
@@ -46,7 +48,7 @@ def checks_arguments(function: Callable[Parameters, Returned]) -> Callable[Param
             return function(*args, **kwargs)  # Python's own error names the missing or unknown argument
         for name, kind in kinds.items():
             if name in bound.arguments:
-                bound.arguments[name] = check_argument(kind, bound.arguments[name], _called(function), name)
+                bound.arguments[name] = check_argument(kind, bound.arguments[name], called, name)
         return function(*bound.args, **bound.kwargs)
 
     return checked
@@ -69,16 +71,10 @@ def _declared(function: Callable[..., Any]) -> tuple[inspect.Signature, dict[str
     """The signature of a function, and the kinds of its single arguments."""
     signature = inspect.signature(function)
     hints = typing.get_type_hints(function, include_extras=True)
-    single = [
-        name
+    return signature, {
+        name: hints[name]
         for name, each in signature.parameters.items()
         if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
-    ]
-    return signature, {
-        name: hints[name] for name in single if name in hints and name not in EXPLAINED_ELSEWHERE
+        and name in hints
+        and name not in EXPLAINED_ELSEWHERE
     }
-
-
-def _called(function: Callable[..., Any]) -> str:
-    """What a user calls: the class for its constructor."""
-    return function.__qualname__.removesuffix(".__init__")

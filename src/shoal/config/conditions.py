@@ -20,7 +20,7 @@ LONGEST_TEXT = 200
 
 @dataclass(frozen=True)
 class Condition:
-    """The base of all conditions: the user's string, and the workers it names."""
+    """The base of all conditions: the user's string."""
 
     KIND: ClassVar[str]
     text: str = field(default="", kw_only=True, compare=False, repr=False)
@@ -28,29 +28,13 @@ class Condition:
     def __str__(self) -> str:
         return self.text
 
-    @property
-    def ranks(self) -> tuple[int, ...]:
-        """The workers it names."""
-        raise NotImplementedError
-
 
 @dataclass(frozen=True)
-class WorkerCondition(Condition):
-    """A condition of one worker."""
-
-    rank: int
-
-    @property
-    def ranks(self) -> tuple[int, ...]:
-        """That worker."""
-        return (self.rank,)
-
-
-@dataclass(frozen=True)
-class Bottleneck(WorkerCondition):
+class Bottleneck(Condition):
     """A worker that is slower than the others, or has more to do."""
 
     KIND = "bottleneck"
+    rank: int
     slowdown: float = 1.0
     """Its computation takes this many times as long."""
     delay_s: tuple[float, float] = (0.0, 0.0)
@@ -116,17 +100,13 @@ class Link(Condition):
         latency_s = _seconds(f"link '{text}'", latency_text) if latency_text else 0.0
         return cls(pair, bits_per_s, latency_s, text=text)
 
-    @property
-    def ranks(self) -> tuple[int, ...]:
-        """The two workers at its ends; none if it is every link."""
-        return self.ends or ()
-
 
 @dataclass(frozen=True)
-class Fault(WorkerCondition):
+class Fault(Condition):
     """A worker whose gradients are bad."""
 
     KIND = "fault"
+    rank: int
     gradient: GradientFault
     step: int = 0
     """The first bad step."""
@@ -150,11 +130,16 @@ class Fault(WorkerCondition):
         return cls(rank, gradient, step, text=text)  # pyright: ignore[reportArgumentType]
 
 
-def check_distinct(conditions: Sequence[Condition]) -> None:
+def _ranks(condition: Bottleneck | Link | Fault) -> tuple[int, ...]:
+    """The workers that a condition names; none if it is about every link."""
+    return (condition.ends or ()) if isinstance(condition, Link) else (condition.rank,)
+
+
+def check_distinct(conditions: Sequence[Bottleneck | Link | Fault]) -> None:
     """Refuse two conditions of one kind for the same worker or the same link."""
     seen: dict[tuple[int, ...], Condition] = {}
     for each in conditions:
-        other = seen.setdefault(each.ranks, each)
+        other = seen.setdefault(_ranks(each), each)
         if other is not each:
             target = "link" if isinstance(each, Link) else "worker"
             raise ConfigError(
@@ -163,10 +148,10 @@ def check_distinct(conditions: Sequence[Condition]) -> None:
             )
 
 
-def check_ranks(conditions: Sequence[Condition], size: int) -> None:
+def check_ranks(conditions: Sequence[Bottleneck | Link | Fault], size: int) -> None:
     """Refuse a condition for a rank that does not exist."""
     for each in conditions:
-        for rank in each.ranks:
+        for rank in _ranks(each):
             if rank >= size:
                 there = f"there are only {size}: 0 to {size - 1}" if size > 1 else "there is only worker 0"
                 raise ConfigError(

@@ -17,6 +17,7 @@ from typing import Any, TypeVar, cast
 
 from shoal.config.sections.values import Custom
 from shoal.errors import ConfigError, sys_exit_error, unknown
+from shoal.printable import counted
 
 Value = TypeVar("Value")
 
@@ -127,11 +128,7 @@ def load(kind: str, config: Custom) -> Callable[..., Any]:
     found = _import(kind, config.name, module_name)
     for name in function_path.split("."):
         if not hasattr(found, name):
-            known = (
-                [known for known in vars(found) if not known.startswith("_")]
-                if hasattr(found, "__dict__")
-                else []
-            )
+            known = [known for known in getattr(found, "__dict__", ()) if not known.startswith("_")]
             raise ConfigError(
                 f"{kind} {config.name}: {unknown(f'name in module {module_name}', name, known)}"
             )
@@ -155,13 +152,6 @@ ARGUMENTS = {
 """What functions of the user's own are called with, before their options."""
 
 
-def _takes(signature: inspect.Signature, given: int) -> bool:
-    """Whether a function has places for this number of arguments."""
-    kinds = [parameter.kind for parameter in signature.parameters.values()]
-    by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return inspect.Parameter.VAR_POSITIONAL in kinds or sum(kind in by_position for kind in kinds) >= given
-
-
 def check_options(kind: str, config: Custom, function: Callable[..., Any], given: int = 0) -> None:
     """Refuse options the function does not take; `given` arguments are passed by position before them."""
     try:
@@ -169,12 +159,14 @@ def check_options(kind: str, config: Custom, function: Callable[..., Any], given
     except ValueError:  # some functions written in C have none
         return
     options = dict(config.options)
-    if given and not _takes(signature, given):
+    try:
+        signature.bind_partial(*[None] * given)
+    except TypeError:
         raise ConfigError(
             f"{kind} {config.name} is declared as {config.name.rpartition(':')[2]}{signature}, and cannot take "
-            f"{given} argument{'s' * (given > 1)}",
+            f"{counted(given, 'argument')}",
             f"Declare it with {ARGUMENTS.get(kind, 'these arguments')} first.",
-        )
+        ) from None
     try:
         signature.bind(*[None] * given, **options)
     except TypeError as error:

@@ -78,10 +78,6 @@ def _replicas(settings: Settings) -> str:
     return f"data={settings['mesh.data']}" if settings.get("mesh.data", 1) > 1 else ""
 
 
-def _asynchronous(settings: Settings) -> bool:
-    return settings.get("mesh.pipeline", 1) > 1 and settings["pipeline"].updates_inside
-
-
 def _single_updates(settings: Settings) -> str:
     """A server that updates the weights before the gradients of all workers of a step are there."""
     sync = settings["sync"]
@@ -131,10 +127,6 @@ def _encodings(settings: Settings) -> list[Encoding]:
 def _dgc_momentum(settings: Settings) -> str:
     momenta = (each.settings["momentum"] for each in _encodings(settings) if each.codec == "dgc")
     return next((f"codec dgc with --exchange.momentum {each:g}" for each in momenta if each), "")
-
-
-def _vote(settings: Settings) -> bool:
-    return any(each.settings.get("vote") for each in _encodings(settings))
 
 
 # Conditions, batches, optimizers.
@@ -199,7 +191,7 @@ FEATURES: dict[str, Feature] = {
             "pipeline.schedule",
             "--mesh pipeline=2 --pipeline.schedule async",
             "use --pipeline.schedule 1f1b",
-            _asynchronous,
+            lambda settings: settings.get("mesh.pipeline", 1) > 1 and settings["pipeline"].updates_inside,
             "layout pipeline",
         ),
         chosen("--aggregate", "sync.aggregate", "parameters", "gradients", *_of("naive")),
@@ -249,7 +241,7 @@ FEATURES: dict[str, Feature] = {
             "exchange.vote",
             f"{SHARED} --exchange compressed:sign --exchange.vote true",
             "use another codec",
-            _vote,
+            lambda settings: any(each.settings.get("vote") for each in _encodings(settings)),
             "--exchange compressed",
         ),
         given("--partition", "partition.name", "global", "random", SHARED),

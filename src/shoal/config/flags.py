@@ -1,7 +1,8 @@
 """The grammar of flags, one for all commands: `--name value`, `--name=value`, and a switch without a value.
 
 A command declares its flags as a dataclass: a field is a flag, its annotation the kind of value (see `kinds`), the
-string under it the sentence in the help. In the name of a flag, `_` and `-` are the same.
+string under it the sentence in the help. In the name of a flag, `_` and `-` are the same. The functions at the end say
+how a page of help shows a flag.
 """
 
 import ast
@@ -11,9 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin
 
-from shoal.config.kinds import Checked, Several, check, kinds_of, parse, without_none
+from shoal.config.kinds import UNIONS, Checked, Matching, Several, check, kinds_of, parse, without_none
 from shoal.errors import ConfigError
 
 _TRUTH = ("true", "false", "yes", "no")
@@ -157,3 +158,45 @@ def _sentences(file: str | None) -> dict[tuple[str, str], str]:
         and isinstance(text, ast.Expr)
         and isinstance(text.value, ast.Constant)
     }
+
+
+def usage_of(flag: Flag) -> str:
+    """A flag with a word for its value: `--workers N`."""
+    return flag.name if flag.kind is bool else f"{flag.name} {_placeholder(flag.kind)}"
+
+
+def sentence_of(flag: Flag) -> str:
+    """Its sentence, with the default."""
+    shown = "" if flag.kind is bool else default_of(flag)
+    return f"{flag.sentence.removesuffix('.')} (default {shown})." if shown else flag.sentence
+
+
+def _placeholder(kind: Any) -> str:
+    """The word that stands for a value of this kind in the help.
+
+    >>> _placeholder(int), _placeholder(Literal["en", "zh"])
+    ('N', 'en|zh')
+    """
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin in UNIONS:
+        return _placeholder(parts[0])
+    if origin is Annotated:
+        return next(
+            (limit.word for limit in parts[1:] if isinstance(limit, Matching)), _placeholder(parts[0])
+        )
+    if origin is Literal and len("|".join(parts)) < 30:
+        return "|".join(parts)
+    words: dict[Any, str] = {int: "N", float: "X", Path: "PATH", tuple: "LIST"}
+    return words.get(origin or kind, "NAME")
+
+
+def default_of(flag: Flag) -> str:
+    """The default as the user would write it; empty if there is none."""
+    default = flag.default
+    if isinstance(default, tuple):
+        return ",".join(map(str, default))
+    if default is None or default is MISSING:
+        return ""
+    if isinstance(default, bool):
+        return str(default).lower()
+    return f"{default:g}" if isinstance(default, float) else str(default)

@@ -8,7 +8,18 @@ from dataclasses import MISSING
 from typing import Annotated, Any, get_args, get_origin
 
 from shoal.config.flags import flags_of
-from shoal.config.kinds import Among, Limit, Matching, NotEmpty, Several, by_name, choices, kinds_of, literals
+from shoal.config.kinds import (
+    UNIONS,
+    Among,
+    Limit,
+    Matching,
+    NotEmpty,
+    Several,
+    by_name,
+    choices,
+    kinds_of,
+    literals,
+)
 from shoal.config.schema import RunConfig
 from shoal.config.sections.sync import STRATEGIES
 from shoal.config.sections.values import AmongOrOwn, Custom
@@ -50,7 +61,7 @@ def schema_of(kind: Any) -> Schema:
     origin, parts = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return _limited(schema_of(parts[0]), parts[1:])
-    if origin in (types.UnionType, typing.Union):
+    if origin in UNIONS:
         found = [schema_of(part) for part in parts if part is not types.NoneType]
         return found[0] if len(found) == 1 else {"anyOf": found}
     if words := literals(kind):

@@ -12,12 +12,15 @@ import types
 import typing
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from shoal.errors import ConfigError, unknown
 from shoal.printable import shortened
+
+UNIONS = (types.UnionType, typing.Union)
+"""The origins of `int | None` and of `Optional[int]`."""
 
 _HOLDS: dict[str, Callable[[Any, float], bool]] = {
     "≥": operator.ge,
@@ -98,9 +101,8 @@ ImportPath = Annotated[str, Matching(f"{_DOTTED}:{_DOTTED}", "package.module:fun
 class Several:
     """A list whose flag may be repeated; in one text, semicolons separate its items."""
 
-    def holds(self, value: Any) -> bool:
+    def holds(self, _: Any) -> bool:
         """Any list will do."""
-        del value
         return True
 
     def __str__(self) -> str:
@@ -120,8 +122,7 @@ def check(kind: Any, value: Any, where: str) -> Any:
     accepted, converted = accepts(kind, value)
     if accepted:
         return converted
-    words = literals(kind)
-    if words and isinstance(value, str):
+    if isinstance(value, str) and (words := literals(kind)):
         raise ConfigError(unknown(where.lstrip("-"), shortened(value), words))
     raise ConfigError(f"{where}: {expected(kind, value)}")
 
@@ -172,7 +173,7 @@ def accepts(kind: Any, value: Any) -> tuple[bool, Any]:
             value = parse(kind, value)  # one item needs no brackets
         accepted, converted = accepts(base, value)
         return accepted and all(limit.holds(converted) for limit in limits), converted
-    if origin in (types.UnionType, typing.Union):
+    if origin in UNIONS:
         for part in get_args(kind):
             accepted, converted = accepts(part, value)
             if accepted:
@@ -192,14 +193,15 @@ def accepts(kind: Any, value: Any) -> tuple[bool, Any]:
         return True, value
     if getattr(value, "ndim", None) == 0 and kind in _NUMBERS and not getattr(value, "is_meta", False):
         value = value.item()  # a number of numpy, or a tensor of one element
+    is_integer = isinstance(value, int) and not isinstance(value, bool)
     if kind is typing.SupportsIndex:
-        return isinstance(value, int) and not isinstance(value, bool), value
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return is_integer, value
+    if kind is int:
+        return is_integer and _fits(value), value
+    if kind is float and is_integer:
         return _fits(value), float(value) if _fits(value) else value
     if kind is float:
         return isinstance(value, float) and math.isfinite(value), value
-    if kind is int:
-        return isinstance(value, int) and not isinstance(value, bool) and _fits(value), value
     if isinstance(value, str) and hasattr(kind, "from_text"):
         return True, kind.from_text(value)  # pyright: ignore[reportAttributeAccessIssue]
     return isinstance(value, kind) and not (kind in (str, Path) and _unwritable(str(value))), value
@@ -207,15 +209,14 @@ def accepts(kind: Any, value: Any) -> tuple[bool, Any]:
 
 def _accepts_sequence(kind: Any, value: Any) -> tuple[bool, Any]:
     """Whether a value is a collection, but no text. Items are checked if they are plain; arrays become lists."""
-    is_plain = kind in _WORDS or get_origin(kind) in (types.UnionType, typing.Union)
+    is_plain = kind in _WORDS or get_origin(kind) in UNIONS
     if is_plain and getattr(value, "ndim", 0) and not getattr(value, "is_meta", False):
         value = value.tolist()
     if is_plain and isinstance(value, list | tuple):
         return all(accepts(kind, item)[0] for item in value), value
     is_array = is_plain and hasattr(value, "ndim")  # without elements
-    return isinstance(value, Collection) and not is_array and not isinstance(
-        value, str | bytes | Mapping
-    ), value
+    is_text = isinstance(value, str | bytes | Mapping)
+    return isinstance(value, Collection) and not is_array and not is_text, value
 
 
 def _unwritable(text: str) -> str:
@@ -248,7 +249,7 @@ def parse(kind: Any, text: str) -> Any:
     if origin is Annotated:
         base, *limits = get_args(kind)
         return _items(text, ";") if Several() in limits else parse(base, text)
-    if origin in (types.UnionType, typing.Union):
+    if origin in UNIONS:
         for part in get_args(kind):
             value = parse(part, text)
             if accepts(part, value)[0]:
@@ -291,7 +292,7 @@ def describe(kind: Any) -> str:
     if origin is Annotated:
         base, *limits = get_args(kind)
         return f"{describe(base)} {' and '.join(map(str, limits))}"
-    if origin in (types.UnionType, typing.Union):
+    if origin in UNIONS:
         return either([describe(part) for part in get_args(kind)])
     if origin is tuple or (origin is Sequence and get_args(kind)[0] in _WORDS):
         first, *rest = describe(get_args(kind)[0]).removeprefix("an ").removeprefix("a ").split(" ")
@@ -314,8 +315,8 @@ _WORDS: dict[Any, str] = {
     dict: "a dictionary",
     Sequence: "a list",
     Mapping: "a dictionary",
+    types.NoneType: "none",
 }
-_WORDS[types.NoneType] = "none"
 
 
 def either(words: Sequence[str]) -> str:
@@ -334,7 +335,7 @@ def without_none(kind: Any) -> Any:
     (<class 'int'>, <class 'str'>)
     """
     parts = tuple(part for part in get_args(kind) if part is not types.NoneType)
-    return typing.Union[parts] if get_origin(kind) in (types.UnionType, typing.Union) else kind  # noqa: UP007
+    return typing.Union[parts] if get_origin(kind) in UNIONS else kind  # noqa: UP007
 
 
 def literals(kind: Any) -> tuple[str, ...]:
@@ -345,28 +346,23 @@ def literals(kind: Any) -> tuple[str, ...]:
     return get_args(kind) if get_origin(kind) is Literal else ()
 
 
-@lru_cache
+@cache
 def kinds_of(schema: type) -> dict[str, Any]:
     """The fields of a dataclass with their kinds, annotations resolved."""
     hints = typing.get_type_hints(schema, include_extras=True)
     return {field.name: hints[field.name] for field in dataclasses.fields(schema)}
 
 
+@cache
 def choices(kind: Any) -> tuple[type, ...]:
     """The dataclasses that a field accepts: several for a choice, one for a section, none for a plain value."""
-    parts = get_args(kind) if get_origin(kind) in (types.UnionType, typing.Union) else (kind,)
+    parts = get_args(kind) if get_origin(kind) in UNIONS else (kind,)
     return tuple(part for part in parts if dataclasses.is_dataclass(part) and isinstance(part, type))
-
-
-@lru_cache
-def _kinds_and_choices(schema: type) -> dict[str, tuple[Any, tuple[type, ...]]]:
-    return {name: (kind, choices(kind)) for name, kind in kinds_of(schema).items()}
 
 
 def by_name(options: tuple[type, ...]) -> dict[str, type]:
     """The choices by name; the user's own function has none here."""
-    named = {option: literals(kinds_of(option).get("name")) for option in options}
-    return {words[0]: option for option, words in named.items() if words}
+    return {words[0]: option for option in options if (words := literals(kinds_of(option).get("name")))}
 
 
 def in_short(named: dict[str, type], text: str) -> tuple[str, dict[str, Any]]:
@@ -391,9 +387,9 @@ class Checked:
     """A dataclass that checks its values when it is made, whether from a file, from flags or in Python."""
 
     def __post_init__(self) -> None:
-        for name, (kind, classes) in _kinds_and_choices(type(self)).items():
+        for name, kind in kinds_of(type(self)).items():
             where, value = f"{type(self).__name__}.{name}", getattr(self, name)
-            if not classes:
+            if not (classes := choices(kind)):
                 # Set again, because a list has become a tuple, an int a float.
                 object.__setattr__(self, name, check(kind, value, where))
             elif not accepts(kind, value)[0]:

@@ -11,8 +11,8 @@ from shoal.errors import ConfigError, unknown
 AXES = ("data", "pipeline", "tensor")
 """The axes, slowest first: workers that differ only in the last one have neighbouring ranks."""
 
-LAYOUT_AXES: Mapping[str, str] = {"pipeline": "pipeline", "tensor": "tensor"}
-"""The layout that divides the model along an axis. `data` needs none: it divides batches."""
+LAYOUT_AXES = AXES[1:]
+"""The axes along which a layout of the same name divides the model; `data` divides batches."""
 
 
 def parse_mesh(text: str, workers: int = 1) -> dict[str, int]:
@@ -76,15 +76,7 @@ def check_power_of_two(workers: int) -> None:
 
 def layout_of(sizes: Mapping[str, int]) -> str:
     """The name of the layout that a mesh needs: `whole` without an axis that divides the model."""
-    dividing = [axis for axis, size in sizes.items() if axis != "data" and size > 1]
-    for axis in dividing:
-        if axis not in LAYOUT_AXES:
-            known = ", ".join(["data", *LAYOUT_AXES])
-            raise ConfigError(
-                f"--mesh has {axis}={sizes[axis]}, but no layout divides a model along {axis}",
-                f"Axes that can be larger than 1: {known}.",
-            )
-    return "+".join(LAYOUT_AXES[axis] for axis in dividing) or "whole"
+    return "+".join(axis for axis in LAYOUT_AXES if sizes.get(axis, 1) > 1) or "whole"
 
 
 def check_divided(text: str, workers: int, is_started: bool = False) -> None:
@@ -103,11 +95,8 @@ def check_divided(text: str, workers: int, is_started: bool = False) -> None:
             f"--mesh {text}: the axis has no size, and there is 1 worker",
             "Use --mesh data=2, or add --workers 2.",
         )
-    alone = (
-        [axis for axis, size in parse_mesh(text, workers).items() if size == 1 and axis != "data"]
-        if text
-        else []
-    )
+    sizes = parse_mesh(text, workers) if text else {}
+    alone = [axis for axis in LAYOUT_AXES if sizes.get(axis) == 1]
     if alone and workers == 1:
         raise ConfigError(
             f"{' and '.join(alone)} divides the model among at least 2 workers, but there is 1",

@@ -158,7 +158,7 @@ def setting(name: str) -> Flag:
             "`shoal train --help all` lists every setting.",
         )
     section, _, key = path.rpartition(".")
-    sections = ("sync", *LAYOUT_AXES.values()) if section == "strategy" else (section,)
+    sections = ("sync", *LAYOUT_AXES) if section == "strategy" else (section,)
     of_section = kinds_of(RunConfig)
     owners = [each for name in sections for each in choices(of_section.get(name))] if section else [RunConfig]
     kinds = [kinds_of(owner).get(key) for owner in owners]
@@ -316,12 +316,9 @@ def _value(schema: type, key: str, value: Any, where: str) -> Any:
     if not options:
         flag = value.flag if isinstance(value, FlagText) else where
         return check(kind, like(value, parse(kind, value)) if isinstance(value, FlagText) else value, flag)
-    return _chosen(options, _as_table(value, where), where, _default_choice(schema, key))
-
-
-def _default_choice(schema: type, key: str) -> type:
     factory = next(field.default_factory for field in fields(schema) if field.name == key)
-    return choices(kinds_of(schema)[key])[0] if factory is MISSING else cast(type, factory)
+    default = options[0] if factory is MISSING else cast(type, factory)
+    return _chosen(options, _as_table(value, where), where, default)
 
 
 def _chosen(options: tuple[type, ...], tree: Tree, where: str, default: type) -> Any:
@@ -333,7 +330,12 @@ def _chosen(options: tuple[type, ...], tree: Tree, where: str, default: type) ->
         name, main = like(name, in_short(named, str(name)))
         tree = {**main, **tree, "name": name}
     if Custom in options and isinstance(name, str) and ":" in name:
-        extra = {key: _plain(value) for key, value in tree.items() if key != "name"}
+        # Options of the user's own function have no schema: the text of a flag decides its type.
+        extra = {
+            key: parse(bool | int | float | str, value) if isinstance(value, FlagText) else value
+            for key, value in tree.items()
+            if key != "name"
+        }
         return Custom(name=check(ImportPath, name, where), options=tuple(sorted(extra.items())))
     if not isinstance(name, str) or name not in named:
         hint = "For a function of your own, write package.module:function." if Custom in options else ""
@@ -356,8 +358,3 @@ def _spellings(named: dict[str, type]) -> list[str]:
         for name, kind in settings.items()
         for word in literals(kind) or ("",)
     ]
-
-
-def _plain(value: Any) -> bool | int | float | str:
-    """An option of the user's own function, which has no schema: its text decides its type."""
-    return parse(bool | int | float | str, value) if isinstance(value, FlagText) else value

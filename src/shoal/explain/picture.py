@@ -3,7 +3,7 @@
 Does not load torch: callers turn their numbers into `Block`s.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import groupby, product
@@ -97,21 +97,24 @@ def _painted(block: Block, paint: Paint) -> str:
     return paint(look.paint, words) if look.paint else words
 
 
-WIDE, HIGH, SMALL = 8.5, 22, 11
-"""Pixels of a character and of a row; the size of text."""
+WIDE, HIGH = 8.5, 22
+"""Pixels of a character and of a row."""
+SMALL, FONT, LARGE = 11, 12, 15
+"""Sizes of text."""
+INK = FRAME["ink"]
 
 
 def as_svg(title: str, pictures: Sequence[Picture]) -> str:
     """The pictures below each other, as an SVG file."""
-    y, parts = 26.0, [_text(title, 10, 22, 'font-size="15" font-weight="bold"')]
+    y, parts = 26.0, [svg_text(title, 10, 22, INK, f'font-size="{LARGE}" font-weight="bold"')]
     width = max(10 + WIDE * len(title) * 1.3, 400.0)
     for picture in pictures:
         left = 10 + WIDE * picture.margin
         y += 24
-        parts.append(_text(picture.title, 10, y, 'font-weight="bold"'))
+        parts.append(svg_text(picture.title, 10, y, INK, 'font-weight="bold"'))
         y += 8
         for label, blocks in picture.rows:
-            parts.append(_text(label, 10, y + 15, f'font-size="{SMALL}"'))
+            parts.append(svg_text(label, 10, y + 15, INK, f'font-size="{SMALL}"'))
             x = left
             for block in blocks:
                 parts += _drawn(block, x, y)
@@ -119,34 +122,42 @@ def as_svg(title: str, pictures: Sequence[Picture]) -> str:
             width, y = max(width, x + 10), y + HIGH
         x, y = 10.0, y + 8
         for _, look in picture.legend():
-            parts += [_box(look, x, y, 12, 12), _text(look.meaning, x + 17, y + 10, f'font-size="{SMALL}"')]
+            parts.append(svg_box(x, y, 12, 12, look.colour, look.line))
+            parts.append(svg_text(look.meaning, x + 17, y + 10, INK, f'font-size="{SMALL}"'))
             x += 34 + 6.2 * len(look.meaning)
         width, y = max(width, x), y + 20
-    size = f'viewBox="0 0 {width:.0f} {y:.0f}" width="{width:.0f}"'
-    font = 'font-family="system-ui, sans-serif" font-size="12" style="max-width: 100%; height: auto"'
-    paper = f'<rect width="{width:.0f}" height="{y:.0f}" fill="{FRAME["paper"]}"/>'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} {font}>'
-    return for_file("\n".join([head, paper, *parts, "</svg>"]) + "\n")
+    return for_file(svg_of(width, y, parts))
 
 
 def _drawn(block: Block, x: float, y: float) -> Iterator[str]:
     name, characters, label = block
     wide = WIDE * characters
-    if LOOKS[name].meaning or LOOKS[name].paint:
-        yield _box(LOOKS[name], x + 0.5, y + 1, wide - 1, HIGH - 3)
+    look = LOOKS[name]
+    if look.meaning or look.paint:
+        yield svg_box(x + 0.5, y + 1, wide - 1, HIGH - 3, look.colour, look.line)
     if label.strip():
         centred = f'font-size="{SMALL}" text-anchor="middle"'
-        ink = FRAME["paper"] if name == "U" else FRAME["ink"]
-        yield _text(label, x + wide / 2, y + 15, centred, ink)
+        yield svg_text(label, x + wide / 2, y + 15, FRAME["paper"] if name == "U" else INK, centred)
 
 
-def _box(look: Look, x: float, y: float, wide: float, high: float) -> str:
-    place = f'x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{high:.1f}"'
-    return f'<rect {place} rx="2" fill="{look.colour}" stroke="{look.line}"/>'
+def svg_of(width: float, height: float, parts: Iterable[str]) -> str:
+    """A drawing on paper, as an SVG element that is no wider than its page."""
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" '
+        f'font-family="system-ui, sans-serif" font-size="{FONT}" style="max-width: 100%; height: auto">'
+    )
+    paper = f'<rect width="{width:.0f}" height="{height:.0f}" fill="{FRAME["paper"]}"/>'
+    return "\n".join([head, paper, *parts, "</svg>"]) + "\n"
 
 
-def _text(words: str, x: float, y: float, more: str, ink: str = FRAME["ink"]) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" {more} fill="{ink}">{escape(words)}</text>'
+def svg_text(words: str, x: float, y: float, fill: str, more: str = "") -> str:
+    """Text at a place, with more attributes."""
+    return f'<text x="{x:.1f}" y="{y:g}" {more}{" " * bool(more)}fill="{fill}">{escape(words)}</text>'
+
+
+def svg_box(x: float, y: float, width: float, height: float, fill: str, line: str) -> str:
+    """A box with a line around it."""
+    return f'<rect x="{x:.1f}" y="{y:g}" width="{width:.1f}" height="{height:g}" rx="2" fill="{fill}" stroke="{line}"/>'
 
 
 def step_in_time(row: Row, stages: int) -> Picture:

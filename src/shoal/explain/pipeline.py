@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from shoal.errors import ConfigError
+from shoal.printable import counted
 from shoal.strategies.pipeline.schedule import ActionKind, Schedule
 from shoal.strategies.pipeline.schedules import (
     FORMULAS,
@@ -56,7 +57,7 @@ class ScheduleExplanation:
         """The schedule and its size."""
         stages, microbatches = self.schedule.num_stages, self.schedule.num_microbatches
         once = " with weight gradients once per step" if self.formula is None else ""
-        size = f"{_count(stages, 'stage')}, {_count(microbatches, 'micro-batch', 'es')}"
+        size = f"{counted(stages, 'stage')}, {counted(microbatches, 'micro-batch', 'es')}"
         return f"{self.schedule.name}{once}, {size}"
 
     def facts(self) -> dict[str, list[str]]:
@@ -70,7 +71,7 @@ class ScheduleExplanation:
         }
         if schedule.updates_inside:
             facts["weight versions"] = facts["live activations"][:1]
-        down, up = (_count(schedule.num_microbatches, noun) for noun in ("activation", "gradient"))
+        down, up = (counted(schedule.num_microbatches, noun) for noun in ("activation", "gradient"))
         facts["messages"] = ["none" if schedule.num_stages == 1 else f"{down} and {up} between neighbours"]
         if self.formula is not None:
             stages, microbatches = schedule.num_stages, schedule.num_microbatches
@@ -93,7 +94,7 @@ def explain_schedule(
     >>> explain_schedule("1f1b", stages=4, microbatches=8).timeline.makespan
     33.0
     """
-    summary = summary_of(name)
+    summary = (function_of(name).__doc__ or "").strip().partition("\n")[0]
     if not 1 <= stages <= MAX_STAGES:
         raise ConfigError(f"explain takes 1 to {MAX_STAGES} stages, not {stages}")
     if not 1 <= microbatches <= MAX_MICROBATCHES:
@@ -104,15 +105,6 @@ def explain_schedule(
     validate(schedule)
     formula = None if weights_once else FORMULAS.get(name)
     return ScheduleExplanation(schedule, summary, timeline(schedule.rows), formula)
-
-
-def summary_of(name: str) -> str:
-    """The first line of a schedule's documentation."""
-    return (function_of(name).__doc__ or "").strip().partition("\n")[0]
-
-
-def _count(number: int, noun: str, plural: str = "s") -> str:
-    return f"{number} {noun}{plural * (number != 1)}"
 
 
 def _per_stage(counts: Sequence[int]) -> str:
@@ -128,11 +120,7 @@ def _per_stage(counts: Sequence[int]) -> str:
     return f"at most {counts[0]} on stage 0, down to {counts[-1]} on stage {len(counts) - 1}"
 
 
-def _plain(kind: ActionKind | None, text: str) -> str:
-    return text
-
-
-def as_grid(explanation: ScheduleExplanation, width: int = 80, paint: Paint = _plain) -> str:
+def as_grid(explanation: ScheduleExplanation, width: int = 80, paint: Paint = lambda kind, text: text) -> str:
     """The timeline, folded where it is wider than `width`, and the figures.
 
     >>> print(as_grid(explain_schedule("1f1b", stages=2, microbatches=2)))

@@ -14,6 +14,7 @@ from shoal.comm.algorithms import ALGORITHMS
 from shoal.comm.group import Messenger, Work
 from shoal.comm.threads.group import ThreadGroup, run_threads
 from shoal.errors import ConfigError, unknown
+from shoal.printable import counted
 from shoal.report.svg import COLOURS, FRAME, GRAPH, for_file
 
 MAX_WORKERS = 32
@@ -152,7 +153,7 @@ def as_text(explanation: Explanation) -> str:
     lines.append("")
     for rank in range(workers):
         count, buffers = explanation.sent_by(rank)
-        sent = f"{count} message{'s' * (count != 1)}, {buffers:g} buffer{'s' * (buffers != 1)}"
+        sent = f"{counted(count, 'message')}, {buffers:g} buffer{'s' * (buffers != 1)}"
         lines.append(f"sent by rank {rank}: {sent}")
     return "\n".join(lines)
 

@@ -8,9 +8,9 @@ import textwrap
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from statistics import median_low
 
+from shoal.explain.picture import FONT, LARGE, SMALL, svg_box, svg_of, svg_text
 from shoal.explain.pipeline import TICK, WORDS, ScheduleExplanation, balanced
 from shoal.report.svg import COLOURS, FRAME, GRAPH, for_file
 from shoal.strategies.pipeline.schedule import ActionKind
@@ -19,7 +19,6 @@ from shoal.strategies.pipeline.timing import TimedAction
 WIDTH = 480
 """Pixels: text of 12 is still 9 pixels high on a phone of 360."""
 MARGIN, ROW, GAP, AXIS = 10, 26, 3, 20
-SMALL, FONT, LARGE = 11, 12, 15
 FILLS = {
     ActionKind.FORWARD: (GRAPH["forward"], GRAPH["forward-line"]),
     ActionKind.BACKWARD: (GRAPH["backward"], GRAPH["backward-line"]),
@@ -70,13 +69,7 @@ def draw_timeline(
     for start in range(0, math.ceil(picture.makespan), picture.length):
         parts += picture.band(start)
     parts += picture.notes(notes)
-    height = picture.y + 14
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:g}" width="{WIDTH}" '
-        f'font-family="system-ui, sans-serif" font-size="{FONT}" style="max-width: 100%; height: auto">'
-    )
-    paper = f'<rect width="{WIDTH}" height="{height:g}" fill="{FRAME["paper"]}"/>'
-    return "\n".join([head, paper, *parts, "</svg>"]) + "\n"
+    return svg_of(WIDTH, picture.y + 14, parts)
 
 
 class _Picture:
@@ -109,7 +102,7 @@ class _Picture:
     def title(self, text: str) -> Iterator[str]:
         for line in textwrap.wrap(text, int((self.right - MARGIN) / (0.65 * LARGE))):
             self.y += 20
-            yield _text(line, MARGIN, self.y, GRAPH["title"], f'font-size="{LARGE}" font-weight="bold"')
+            yield svg_text(line, MARGIN, self.y, GRAPH["title"], f'font-size="{LARGE}" font-weight="bold"')
 
     def legend(self) -> Iterator[str]:
         """Boxes with what they stand for, on one line or more."""
@@ -123,8 +116,8 @@ class _Picture:
             wide = 26 + _text_width(word, FONT)
             if x + wide > self.right and x > MARGIN:
                 x, self.y = float(MARGIN), self.y + 18
-            yield _box(x, self.y, 12, 12, fill, line)
-            yield _text(word, x + 17, self.y + 10, GRAPH["legend"])
+            yield svg_box(x, self.y, 12, 12, fill, line)
+            yield svg_text(word, x + 17, self.y + 10, GRAPH["legend"])
             x += wide
         self.y += 20
 
@@ -133,9 +126,9 @@ class _Picture:
         stop = min(start + self.length, self.makespan)
         yield from self._axis(start, stop)
         for stage in range(len(self.rows)):
-            yield _text(self.words.stage.format(stage), MARGIN, self.y + 17, GRAPH["legend"])
+            yield svg_text(self.words.stage.format(stage), MARGIN, self.y + 17, GRAPH["legend"])
             wide = (stop - start) * self.scale
-            yield _box(self.left, self.y, wide, ROW - GAP, FRAME["faint"], FRAME["faint"])
+            yield svg_box(self.left, self.y, wide, ROW - GAP, FRAME["faint"], FRAME["faint"])
             for each in self._in_band.get((start // self.length, stage), ()):
                 yield self._action(each, start, stop)
             self.y += ROW
@@ -144,11 +137,11 @@ class _Picture:
     def _axis(self, start: int, stop: float) -> Iterator[str]:
         colour, size = GRAPH["source-line"], f'font-size="{SMALL}"'
         step = TICK * math.ceil(30 / (TICK * self.scale))
-        yield _text(self.words.time, MARGIN, self.y + 14, colour, size)
+        yield svg_text(self.words.time, MARGIN, self.y + 14, colour, size)
         for tick in range(math.ceil(start / step) * step, math.ceil(stop), step):
             x = self.left + (tick - start) * self.scale
             yield f'<path d="M{x:.1f} {self.y + 16:g} v4" stroke="{colour}"/>'
-            yield _text(str(tick), x + 2, self.y + 14, colour, size)
+            yield svg_text(str(tick), x + 2, self.y + 14, colour, size)
         self.y += AXIS
 
     def _action(self, each: TimedAction, start: float, stop: float) -> str:
@@ -156,32 +149,24 @@ class _Picture:
         name = str(each.action)
         if each.end == each.start:  # a mark at the end of the action before it
             x = self.left + (each.end - start) * self.scale - 5
-            return f"<g><title>{name}</title>{_box(x, self.y + 2, 4, ROW - GAP - 4, fill, line)}</g>"
+            return f"<g><title>{name}</title>{svg_box(x, self.y + 2, 4, ROW - GAP - 4, fill, line)}</g>"
         begin, end = max(each.start, start), min(each.end, stop)
         x, wide = self.left + (begin - start) * self.scale, (end - begin) * self.scale
         parts = [
             f"<title>{name}: {each.start:g} to {each.end:g}</title>",
-            _box(x + 0.5, self.y + 0.5, max(wide - 1, 0.5), ROW - GAP - 1, fill, line),
+            svg_box(x + 0.5, self.y + 0.5, max(wide - 1, 0.5), ROW - GAP - 1, fill, line),
         ]
         shown = name if begin == each.start else "…"  # the rest of an action that is folded
         if _text_width(shown, SMALL) + 2 <= wide:
             middle = f'font-size="{SMALL}" text-anchor="middle"'
-            parts.append(_text(shown, x + wide / 2, self.y + 16, GRAPH["title"], middle))
+            parts.append(svg_text(shown, x + wide / 2, self.y + 16, GRAPH["title"], middle))
         return f"<g>{''.join(parts)}</g>"
 
     def notes(self, lines: Sequence[str]) -> Iterator[str]:
         for note in lines:
             for line in textwrap.wrap(note, int((self.right - MARGIN) / (0.51 * FONT))):
                 self.y += 17
-                yield _text(line, MARGIN, self.y, GRAPH["title"])
-
-
-def _text(words: str, x: float, y: float, fill: str, more: str = "") -> str:
-    return f'<text x="{x:.1f}" y="{y:g}" {more}{" " * bool(more)}fill="{fill}">{escape(words)}</text>'
-
-
-def _box(x: float, y: float, width: float, height: float, fill: str, line: str) -> str:
-    return f'<rect x="{x:.1f}" y="{y:g}" width="{width:.1f}" height="{height:g}" rx="2" fill="{fill}" stroke="{line}"/>'
+                yield svg_text(line, MARGIN, self.y, GRAPH["title"])
 
 
 def _text_width(text: str, size: float) -> float:

@@ -170,7 +170,8 @@ class Search:
         # If a part of this variant needed more than predicted, so will this one.
         included = (each for each in self._underestimates if {*each.settings} <= {*variant.settings})
         above = max((self._underestimates[each] for each in included), default=0.0)
-        ratio = 1 + sum(self._time(each) - 1 for each in parts)
+        tried = {each: self.tried[each].seconds / self.plain.seconds for each in parts if each in self.tried}
+        ratio = 1 + sum(tried.get(each, each.usual_time) - 1 for each in parts)
         peak = self.plain.peak - activations * (1 - left) - others + max(0.0, above)
         return Prediction(peak, self.plain.seconds * ratio)
 
@@ -194,11 +195,6 @@ class Search:
             return known + (plain.get(WORKING) or 0)
         tried = (each for each in self.singles if each in self.tried and _takes(each, ACTIVATIONS))
         return max(1.0, 1.05 * max((self.plain.peak - self.tried[each].peak for each in tried), default=0))
-
-    def _time(self, single: MemoryVariant) -> float:
-        if single in self.tried:
-            return self.tried[single].seconds / self.plain.seconds
-        return single.usual_time
 
 
 def needed(variant: MemoryVariant, peak: float) -> float:

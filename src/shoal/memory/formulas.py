@@ -17,11 +17,27 @@
                        onecopy   4Ψ/N + 4Ψ + 8Ψ/N
 
 Beside these, each component has a line of its own: fresh gradients, before they are copied to a bucket or a unit;
-buckets in flight; activations; working tensors of a pass; temporaries of the optimizer; slots; sums of leaves.
+buckets in flight; activations; working tensors of a pass; temporaries of the optimizer; slots; sums of leaves; and the
+state that a compressed exchange keeps on each worker::
+
+    error feedback    2·4Ψ    the residual, which the next step adds to the gradients, and memory for the one after it
+    codec memories            what a codec keeps of a parameter from step to step:
+                              powersgd    4·r·columns    the factor Q, with which the next step starts
+                              dgc         4Ψ             the velocity
+                              average     4              the average threshold
+
+A bucket has a residual for all its gradients if it has one for any. `naive` sends each gradient by itself.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+from torch import Tensor
+
+from shoal.codecs.build import build_codec
+from shoal.codecs.codec import Form
+from shoal.config.schema import RunConfig
+from shoal.config.sections.compression import CompressedConfig
+from shoal.config.sections.exchange import AllReduceConfig, ByConfig, RobustConfig
 from shoal.errors import ConfigError
 from shoal.strategies.ddp.ddp import ddp_memory
 from shoal.strategies.local.local import local_memory
@@ -40,6 +56,8 @@ from shoal.strategies.memory import (
 )
 from shoal.strategies.onecopy.onecopy import onecopy_memory
 from shoal.strategies.zero.zero import zero_memory
+
+FEEDBACK, MEMORIES, UNKNOWN = "error feedback", "codec memories", "exchange state"
 
 
 def components(sync: str, sizes: Sizes) -> list[Component]:
@@ -63,12 +81,13 @@ def components(sync: str, sizes: Sizes) -> list[Component]:
         found.append(Component(FRESH, "the largest", sizes.added))
     if sizes.keeps_gradients and sizes.workers > 1:
         found = _with_kept_gradients(found, sizes)
+    temporaries = "not known" if sizes.temporaries is None else "chunks" if sizes.temporaries else "none"
     found += [
         Component(ACTIVATIONS, "off-loaded", sizes.activations, counts=False)
         if sizes.offloads_activations
         else Component(ACTIVATIONS, "saved for backward", sizes.activations),
         *([] if sizes.working is None else [Component(WORKING, "at the peak of a pass", sizes.working)]),
-        Component(TEMPORARIES, _of_temporaries(sizes.temporaries), sizes.temporaries),
+        Component(TEMPORARIES, temporaries, sizes.temporaries),
     ]
     if sizes.slots and sizes.workers > 1:
         # Every worker sends through its slots; where buckets are in the group's memory, rank 0 alone did, at the start.
@@ -107,8 +126,32 @@ def _with_kept_gradients(found: list[Component], sizes: Sizes) -> list[Component
     return [*(each for each in found if each.name != FRESH), kept]
 
 
-def _of_temporaries(num_bytes: int | None) -> str:
-    return "not known" if num_bytes is None else "chunks" if num_bytes else "none"
+def exchange_state(config: RunConfig, params: Mapping[str, Tensor]) -> list[Component]:
+    """The components of an exchange's state, for a worker that sends gradients of these parameters."""
+    exchange = config.exchange
+    if isinstance(exchange, AllReduceConfig | ByConfig | RobustConfig) or config.axes.get("data", 1) == 1:
+        return []
+    if not isinstance(exchange, CompressedConfig) or exchange.codec == "auto":
+        return [Component(UNKNOWN, "not known in advance", None)]
+    found: list[Component] = []
+    encodings = {name: exchange.encoding_of(name) for name in params}
+    has_feedback = {name: encoding.feedback for name, encoding in encodings.items()}
+    if any(has_feedback.values()):
+        is_alone = config.sync is not None and config.sync.name == "naive"
+        num_bytes = sum(params[name].nbytes for name, has in has_feedback.items() if has or not is_alone)
+        each = 2 * num_bytes / max(1, sum(param.numel() for param in params.values()))
+        found.append(Component(FEEDBACK, f"{each:.3g}Ψ", 2 * num_bytes))
+    memories, formulas = 0, set[str]()
+    for name, param in params.items():
+        form = Form(tuple(param.shape), param.dtype)
+        codec = build_codec(encodings[name])
+        formulas.add(codec.MEMORY)
+        memory = codec.fitted(form).new_memory(form, seed=0)
+        memories += 0 if memory is None else memory.nbytes
+    if memories:
+        formula = formulas.pop() if len(formulas) == 1 else "of each codec"
+        found.append(Component(MEMORIES, formula, memories))
+    return found
 
 
 def total(found: list[Component]) -> int:

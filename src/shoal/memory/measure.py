@@ -1,15 +1,11 @@
 """Measures the memory of every worker in a few steps of training, next to the formulas.
 
-`measure` starts the workers with our own launcher; each of them runs this file. It measures the third step as it is in
-any run, and a fourth one in which the C library keeps nothing of what was freed: then all memory is in use.
+It measures the third step as it is in any run, and a fourth one in which the C library keeps nothing of what was
+freed: then all memory is in use.
 """
 
-import json
-import sys
-import tempfile
-import warnings
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,18 +17,17 @@ from shoal.config.checks import GIB, LOOPBACK, check_memory, check_resources, ch
 from shoal.config.mesh import check_divided, layout_of
 from shoal.config.schema import RunConfig
 from shoal.config.sections.values import Custom
-from shoal.config.write import from_plain, to_plain
 from shoal.data.dataset import Batch
 from shoal.data.load import load
 from shoal.errors import ConfigError
-from shoal.launch import programs
-from shoal.launch.one_worker import joined_group
 from shoal.memory import process
-from shoal.memory.exchange_state import counted_state, exchange_state
-from shoal.memory.formulas import FORMULAS, components, total
-from shoal.memory.process import MemoryWatch, StepMemory
+from shoal.memory.formulas import FEEDBACK, FORMULAS, MEMORIES, components, exchange_state, total
+from shoal.memory.process import MemoryMapping, MemoryWatch, StepMemory
 from shoal.memory.sized_pass import activation_bytes, pass_peak, sized_model, without_memory
 from shoal.memory.sizes import accumulates, may_use_gpu, samples_per_step, sizes_of, small_run
+from shoal.memory.workers import as_worker, in_workers
+from shoal.strategies.exchange.compressed import Compressed
+from shoal.strategies.exchange.exchange import Exchange
 from shoal.strategies.memory import (
     ACTIVATIONS,
     FLAT,
@@ -48,7 +43,7 @@ from shoal.strategies.memory import (
 from shoal.strategies.settings import DpConfig
 from shoal.strategies.strategy import Share
 from shoal.strategies.zero.settings import ZeroConfig
-from shoal.training.build import build, torch_settings
+from shoal.training.build import build
 from shoal.training.memory.checkpointing import checkpoint_blocks, recomputed_blocks
 from shoal.training.memory.peak import warm_up
 from shoal.training.run import Run
@@ -157,39 +152,25 @@ def by_formula(config: RunConfig, samples: int = 1) -> WorkerMemory:
 def measure(config: RunConfig) -> list[WorkerMemory]:
     """The memory of every worker, in rank order."""
     _check_can_measure(config)
-    with tempfile.TemporaryDirectory() as folder:
-        settings = json.dumps({"config": to_plain(small_run(config)), "folder": folder})
-        programs.by_processes(__file__, [settings], config.launch.workers)
-        return [_read(Path(folder) / f"{rank}.json") for rank in range(config.launch.workers)]
+    return [_from_data(**found) for found in in_workers(__file__, small_run(config))]
 
 
-def _read(path: Path) -> WorkerMemory:
-    found: dict[str, Any] = json.loads(path.read_text())
-    parts = [Component(**each) for each in found["components"]]
-    sizes = Sizes(**found["sizes"])
-    return WorkerMemory(found["rank"], sizes, parts, found["measured"], found["total"], found["kept"])
+def _from_data(sizes: dict[str, Any], components: list[dict[str, Any]], **others: Any) -> WorkerMemory:
+    return WorkerMemory(sizes=Sizes(**sizes), components=[Component(**each) for each in components], **others)
 
 
 # In a worker.
 
 
-def work(config: RunConfig, folder: Path) -> None:
-    """Measure as one worker."""
-    warnings.simplefilter("ignore")  # of gradients on generated data, which mean nothing here
-    with joined_group(config) as group, torch_settings(config) as device:
-        found = _measured(config, device, group)
-        (folder / f"{group.rank}.json").write_text(json.dumps(asdict(found)))
-        group.barrier().wait()
-
-
-def _measured(config: RunConfig, device: torch.device, group: Group) -> WorkerMemory:
+def _measured(config: RunConfig, device: torch.device, group: Group) -> dict[str, Any]:
+    """The data of this worker's `WorkerMemory`."""
     watch = MemoryWatch(device)
     warm_up(device)
     group.barrier().wait()
     is_gpu = device.type == "cuda"
     if not is_gpu:
         process.check_can_measure()
-    idle, idle_places = watch.now(), {} if is_gpu else process.shared(process.mappings())
+    idle, idle_places = watch.now(), {} if is_gpu else process.shared_mappings()
     run = build(config, device, traced(group), clock=watch)
     for block in recomputed_blocks(run.model):
         block.watch = watch
@@ -204,7 +185,7 @@ def _measured(config: RunConfig, device: torch.device, group: Group) -> WorkerMe
     batch = run.data.batch(run.data.train, torch.tensor([0]))
     found = _predicted(config, group.rank, run.model, run.params, batch, is_gpu, group.maps_memory)
     counted = _counted(run, seen, idle_places, is_gpu)
-    return replace(found, measured=counted, total=seen.peak - idle, kept=max(0, peak - seen.peak))
+    return asdict(replace(found, measured=counted, total=seen.peak - idle, kept=max(0, peak - seen.peak)))
 
 
 def _step(run: Run, group: Group) -> None:
@@ -252,9 +233,11 @@ def _with_activations(config: RunConfig, sizes: Sizes, batch: Batch) -> Sizes:
     return replace(sizes, activations=activations, offloads_activations=is_offloaded, working=working)
 
 
-def _counted(run: Run, seen: StepMemory, idle_places: dict[int, int], is_gpu: bool) -> dict[str, int]:
+def _counted(
+    run: Run, seen: StepMemory, idle_places: dict[int, MemoryMapping], is_gpu: bool
+) -> dict[str, int]:
     """The bytes of the tensors that were there, by component; memory that workers share as the system divides it."""
-    shared = {} if is_gpu else {each.start: each for each in process.mappings() if each.is_shared}
+    shared = {} if is_gpu else process.shared_mappings()
     taken: set[int] = set()
 
     def count(storages: dict[int, int]) -> int:
@@ -280,7 +263,7 @@ def _counted(run: Run, seen: StepMemory, idle_places: dict[int, int], is_gpu: bo
     counted |= counted_state(run.exchange, count)
     if not is_gpu and shared:
         counted[SLOTS] = sum(
-            shared[place].pss - before for place, before in idle_places.items() if place in shared
+            shared[start].pss - before.pss for start, before in idle_places.items() if start in shared
         )
         in_flight = sum(shared[place].pss for place in set(shared) - taken - set(idle_places))
         name = FLAT if isinstance(run.config.sync, DpConfig) else IN_FLIGHT
@@ -288,6 +271,14 @@ def _counted(run: Run, seen: StepMemory, idle_places: dict[int, int], is_gpu: bo
     return counted
 
 
+def counted_state(exchange: Exchange, count: Callable[[dict[int, int]], int]) -> dict[str, int]:
+    """The bytes of the state that an exchange holds, by component; `count` adds up tensors' memory."""
+    if not isinstance(exchange, Compressed):
+        return {}
+    residuals, memories = exchange.held()
+    kinds = {FEEDBACK: residuals, MEMORIES: memories}
+    return {name: count(process.storages_of(tensors)) for name, tensors in kinds.items() if tensors}
+
+
 if __name__ == "__main__":
-    given = json.loads(sys.argv[1])
-    work(from_plain(given["config"]), Path(given["folder"]))
+    as_worker(_measured)

@@ -61,28 +61,19 @@ class MemoryMapping:
     start: int
     stop: int
     pss: int
-    is_shared: bool
-    """Whether it is memory that a group's members map."""
 
 
-def mappings() -> list[MemoryMapping]:
-    """All mappings of this process, in order."""
-    found: list[MemoryMapping] = []
+def shared_mappings() -> dict[int, MemoryMapping]:
+    """The memory that this process and other members of its group map, by address."""
+    found: dict[int, MemoryMapping] = {}
     start = stop = 0
     name = ""
     for line in _SMAPS.read_text().splitlines():
-        if line.startswith("Pss:"):
-            found.append(
-                MemoryMapping(start, stop, 1024 * int(line.split()[1]), name.startswith("/memfd:shoal"))
-            )
+        if line.startswith("Pss:") and name.startswith("/memfd:shoal"):
+            found[start] = MemoryMapping(start, stop, 1024 * int(line.split()[1]))
         elif header := _HEADER.match(line):
             start, stop, name = int(header[1], 16), int(header[2], 16), header[3]
     return found
-
-
-def shared(found: Iterable[MemoryMapping]) -> dict[int, int]:
-    """The PSS of the group's mappings, by their addresses."""
-    return {each.start: each.pss for each in found if each.is_shared}
 
 
 def storages_of(tensors: Iterable[Tensor]) -> dict[int, int]:
@@ -122,7 +113,7 @@ class MemoryWatch:
         self._device = device
         self._params: list[Tensor] = []
         self._updated: list[Tensor] = []
-        self._shared: list[tuple[int, int]] = []
+        self._shared: list[MemoryMapping] = []
         self._activations = 0
         self._num_saved: dict[int, int] = {}
         self._only_in_use = False
@@ -163,7 +154,7 @@ class MemoryWatch:
         if is_gpu:
             torch.cuda.reset_peak_memory_stats(self._device)
         else:
-            self._shared = [(each.start, each.stop) for each in mappings() if each.is_shared]
+            self._shared = [*shared_mappings().values()]
         # A fresh gradient, before a bucket has it: nothing else is called while it is there. A hook of the parameter
         # would keep layers from computing the gradient in the bucket itself.
         trained = (param for param in self._params if param.requires_grad and param.is_leaf)
@@ -195,15 +186,12 @@ class MemoryWatch:
         private = 0
         there = storages_of(param.grad for param in (*self._params, *self._updated) if param.grad is not None)
         for address, num_bytes in there.items():
-            place = self._place_of(address)
+            place = next((each for each in self._shared if each.start <= address < each.stop), None)
             if place is None:
                 private += num_bytes
             else:
-                seen.gradient_places.add(place)
+                seen.gradient_places.add(place.start)
         seen.gradients = max(seen.gradients, private)
-
-    def _place_of(self, address: int) -> int | None:
-        return next((start for start, stop in self._shared if start <= address < stop), None)
 
     # Activations.
 

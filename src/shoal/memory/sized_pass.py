@@ -12,9 +12,8 @@ temporaries of one operation are there together.
 import weakref
 from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
@@ -41,23 +40,16 @@ Autocast = Callable[[], AbstractContextManager[object]]
 """The context for forward and loss."""
 
 
-class SizedModel(NamedTuple):
-    """A model, and what its passes run in."""
-
-    model: nn.Module
-    autocast: Autocast = nullcontext
-
-
 @contextmanager
-def sized_model(config: RunConfig, dataset: DataSet) -> Generator[SizedModel]:
-    """The model of a run as it computes on a CPU, to be called inside; a user's own model is built as usual."""
+def sized_model(config: RunConfig, dataset: DataSet) -> Generator[tuple[nn.Module, Autocast]]:
+    """The model of a run as it computes on a CPU, to be called inside, and the context of its passes."""
     if config.precision != "bf16" or isinstance(config.model, Custom):
-        yield SizedModel(without_memory(config, dataset))
+        yield without_memory(config, dataset), nullcontext
         return
     with FakeTensorMode():
         model = MODELS[config.model.name](dataset.input_shape, dataset.outputs, **options_of(config.model))
         store_parameters(config, model)
-        yield SizedModel(model, lambda: torch.autocast("cpu", torch.bfloat16))
+        yield model, lambda: torch.autocast("cpu", torch.bfloat16)
 
 
 def without_memory(config: RunConfig, dataset: DataSet) -> nn.Module:
@@ -238,9 +230,11 @@ class _Elsewhere:
 
     def saving(self) -> AbstractContextManager[object]:
         """Inside, what operations save is off-loaded."""
-        return torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)
+        return torch.autograd.graph.saved_tensors_hooks(
+            self._pack, lambda saved: saved if isinstance(saved, Tensor) else saved()
+        )
 
-    def _pack(self, tensor: Tensor) -> "_AwayTensor | Tensor":
+    def _pack(self, tensor: Tensor) -> Callable[[], Tensor] | Tensor:
         key, num_bytes = memory_id(tensor), tensor.untyped_storage().nbytes()
         if key in self._kept or num_bytes < SMALLEST:
             return tensor
@@ -250,14 +244,8 @@ class _Elsewhere:
             self._known[key] = weakref.ref(copy)
             # Another tensor may get the same identity once this one is freed.
             weakref.finalize(tensor.untyped_storage(), self._known.pop, key, None)
-        return _AwayTensor(copy, tensor.dtype, tensor.shape, tensor.stride(), int(tensor.storage_offset()))
-
-    @staticmethod
-    def _unpack(saved: "_AwayTensor | Tensor") -> Tensor:
-        if isinstance(saved, Tensor):
-            return saved
-        whole = saved.copy.read().view(saved.dtype)
-        return whole.as_strided(saved.shape, saved.stride, saved.offset)
+        offset = int(tensor.storage_offset())
+        return partial(copy.read, tensor.dtype, tensor.shape, tensor.stride(), offset)
 
 
 @final
@@ -268,18 +256,8 @@ class _AwayMemory:
         self._num_bytes, self._device = num_bytes, device
         self._here: Tensor | None = None
 
-    def read(self) -> Tensor:
+    def read(self, dtype: torch.dtype, shape: torch.Size, stride: tuple[int, ...], offset: int) -> Tensor:
+        """A tensor in it."""
         if self._here is None:
             self._here = torch.empty(self._num_bytes, dtype=torch.uint8, device=self._device)
-        return self._here
-
-
-@dataclass(frozen=True)
-class _AwayTensor:
-    """A saved tensor: which part of which memory it is."""
-
-    copy: _AwayMemory
-    dtype: torch.dtype
-    shape: torch.Size
-    stride: tuple[int, ...]
-    offset: int
+        return self._here.view(dtype).as_strided(shape, stride, offset)

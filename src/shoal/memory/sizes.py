@@ -39,21 +39,25 @@ def small_run(config: RunConfig) -> RunConfig:
 
     The data set is no part of the formulas, and need not be on this machine.
     """
-    data = config.data
-    samples = max(64, 4 * samples_per_step(config))
-    if isinstance(data, SyntheticConfig):
-        small = replace(data, samples=samples, validation=0.0)
-    elif isinstance(data, Custom):
-        small = data  # only the user's function knows the shape
-    else:
-        small = SyntheticConfig(samples=samples, shape=input_shape(data))
-    train = replace(config.train, metrics=())  # an evaluation is no part of them either
+    train = config.train
     if config.optimizer.name != "gd":
         train = replace(train, batch_size=samples_per_step(config))
     if accumulates(config):
         train = replace(train, micro_batch=1)
     sync = averaging_every_step(config.sync) if isinstance(config.sync, LocalConfig) else config.sync
-    return replace(config, data=small, train=train, stop=StopConfig(), partition=GlobalConfig(), sync=sync)
+    small = on_generated_data(config, max(64, 4 * samples_per_step(config)))
+    return replace(small, train=replace(train, metrics=()), sync=sync)
+
+
+def on_generated_data(config: RunConfig, samples: int) -> RunConfig:
+    """The same run on generated samples of the same shape, without evaluations. A user's own data are loaded."""
+    data = config.data
+    if isinstance(data, SyntheticConfig):
+        data = replace(data, samples=samples, validation=0.0)
+    elif not isinstance(data, Custom):
+        data = SyntheticConfig(samples=samples, shape=input_shape(data))
+    train = replace(config.train, metrics=())
+    return replace(config, data=data, train=train, stop=StopConfig(), partition=GlobalConfig())
 
 
 def samples_per_step(config: RunConfig) -> int:

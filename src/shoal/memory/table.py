@@ -9,7 +9,7 @@ from shoal.config.schema import RunConfig
 from shoal.memory.measure import WorkerMemory
 from shoal.memory.techniques import FREED, bf16_bytes, samples_at_once
 from shoal.strategies.buckets.plan import MIB
-from shoal.strategies.memory import OTHER, Component
+from shoal.strategies.memory import OTHER
 
 VISIBLE = MIB // 10
 """The smallest difference that a table shows: a tenth of a MiB."""
@@ -22,28 +22,21 @@ def fullest(workers: Sequence[WorkerMemory]) -> WorkerMemory:
 
 def as_table(config: RunConfig, worker: WorkerMemory, is_measured: bool = True) -> str:
     """One row for each component: formula, bytes by formula, bytes measured; then the total."""
-    rows = [_row("component", "formula", "MiB", "measured" if is_measured else "", "")]
+    rows = [_row("component", "formula", "MiB", "measured" if is_measured else "")]
     rows.append("-" * len(rows[0].rstrip()))
     counted = 0
     for each in worker.components:
         found = worker.measured.get(each.name)
         counted += (found or 0) if each.counts else 0
-        rows.append(
-            _row(each.name, each.formula, _mib(each.num_bytes), _mib(found) if is_measured else "", "")
-        )
+        rows.append(_row(each.name, each.formula, _mib(each.num_bytes), _mib(found) if is_measured else ""))
+    # A part that is not known makes the total by formula a lower bound.
+    total = ("" if worker.is_complete else "≥ ") + _mib(worker.formula)
     if is_measured:
-        rows.append(_row(OTHER, "", "", _mib(worker.total - counted), ""))
-        rows.append(
-            _row(
-                "total",
-                "",
-                _formula(worker),
-                _mib(worker.total),
-                f"{100 * worker.difference:+.1f} %" if worker.is_complete else "",
-            )
-        )
+        difference = f"{100 * worker.difference:+.1f} %" if worker.is_complete else ""
+        rows.append(_row(OTHER, "", "", _mib(worker.total - counted)))
+        rows.append(_row("total", "", total, _mib(worker.total), difference))
     else:
-        rows.append(_row("total", "", _formula(worker), "", ""))
+        rows.append(_row("total", "", total))
     return "\n".join([_title(config, worker, is_measured), "", *rows, "", *_notes(worker)])
 
 
@@ -56,7 +49,7 @@ def _title(config: RunConfig, worker: WorkerMemory, is_measured: bool) -> str:
     return f"{config.model.name}, {config.optimizer.name}, {config.strategy}{stage}; {who}"
 
 
-def _row(name: str, formula: str, num_bytes: str, measured: str, difference: str) -> str:
+def _row(name: str, formula: str, num_bytes: str, measured: str = "", difference: str = "") -> str:
     return f"{name:<22}{formula:<24}{num_bytes:>10}{measured:>12}{difference:>10}".rstrip()
 
 
@@ -67,11 +60,6 @@ def _mib(num_bytes: object) -> str:
     ('3.0', '–')
     """
     return f"{num_bytes / MIB:,.1f}" if isinstance(num_bytes, int) else "–"
-
-
-def _formula(worker: WorkerMemory) -> str:
-    """The total by formula; a part that is not known makes it a lower bound."""
-    return ("" if worker.is_complete else "≥ ") + _mib(worker.formula)
 
 
 def _notes(worker: WorkerMemory) -> list[str]:
@@ -120,16 +108,15 @@ def as_json(
 
 
 def _as_data(worker: WorkerMemory, is_measured: bool) -> dict[str, object]:
-    def component(each: Component) -> dict[str, object]:
-        row: dict[str, object] = {"name": each.name, "formula": each.formula, "formula_bytes": each.num_bytes}
-        if is_measured:
-            row["measured_bytes"] = worker.measured.get(each.name)
-        return row | {"in_total": each.counts}
-
     found: dict[str, object] = {
         "rank": worker.rank,
         "num_params": worker.sizes.num_params,
-        "components": [component(each) for each in worker.components],
+        "components": [
+            {"name": each.name, "formula": each.formula, "formula_bytes": each.num_bytes}
+            | ({"measured_bytes": worker.measured.get(each.name)} if is_measured else {})
+            | {"in_total": each.counts}
+            for each in worker.components
+        ],
         "formula_bytes": worker.formula,
         "formula_is_complete": worker.is_complete,
     }

@@ -1,7 +1,7 @@
-"""Every technique that makes training take less memory: one function for each, in one table.
+"""Every technique that makes training take less memory, in one table.
 
-A function returns the settings to try for a run, as changed configs. What a run does not support is refused when its
-config is made (`config/combinations.py`), and is left out here. `shoal memory` shows all of them, and
+The function of a technique returns the settings to try for a run, as changed configs. What a run does not support is
+refused when its config is made (`config/combinations.py`), and is left out here. `shoal memory` shows all of them, and
 `--memory.budget` chooses among them. To add one: a function, a line in `TECHNIQUES`.
 """
 
@@ -43,6 +43,8 @@ class Setting:
     change: Change
     usual_time: float = 1.0
     """Of a step, as a multiple of the plain one's, before it is measured: cheap ones are tried first."""
+    is_exact: bool = True
+    """Whether training computes the same, rounding of sums in another order aside."""
 
 
 @dataclass(frozen=True)
@@ -55,16 +57,13 @@ class Technique:
     """The component that becomes smaller."""
     formula: str
     """The formula of the memory that is left of the component."""
-    is_exact: bool | Callable[[RunConfig], bool] = True
-    """Whether training computes the same, rounding of sums in another order aside."""
-
-    def computes_the_same(self, config: RunConfig) -> bool:
-        """Whether it is exact for this run."""
-        return self.is_exact if isinstance(self.is_exact, bool) else self.is_exact(config)
 
 
-def _memory(flags: str, usual_time: float, **values: Any) -> Setting:
-    return Setting(flags, lambda config: replace(config, memory=replace(config.memory, **values)), usual_time)
+def _memory(flags: str, usual_time: float, is_exact: bool = True, **values: Any) -> Setting:
+    def change(config: RunConfig) -> RunConfig:
+        return replace(config, memory=replace(config.memory, **values))
+
+    return Setting(flags, change, usual_time, is_exact)
 
 
 def checkpoint(config: RunConfig) -> Iterator[Setting]:
@@ -100,6 +99,10 @@ def accumulation(config: RunConfig) -> Iterator[Setting]:
     share = -(-batch // config.axes.get("data", 1))
     # A pipeline has micro-batches of its own.
     at_once = min(share, config.train.micro_batch) if "pipeline" not in config.axes else 1
+    # Batch statistics depend on which samples are computed together; a user's own model may have them.
+    model = config.model
+    has_batch_norm = isinstance(model, Resnet18Config) and model.norm == "batch"
+    is_exact = not isinstance(model, Custom) and not has_batch_norm
     for parts in (2, 4, 8):
         if at_once >= 2 * parts:
             size = -(-at_once // parts)
@@ -107,31 +110,21 @@ def accumulation(config: RunConfig) -> Iterator[Setting]:
                 f"--micro-batch {size}",
                 lambda config, size=size: replace(config, train=replace(config.train, micro_batch=size)),
                 1 + 0.02 * parts,
+                is_exact,
             )
 
 
-def _has_no_batch_statistics(config: RunConfig) -> bool:
-    """Whether samples do not depend on which others are computed with them; of a user's model that is not known."""
-    model = config.model
-    return not (isinstance(model, Custom) or (isinstance(model, Resnet18Config) and model.norm == "batch"))
+def value(
+    name: str, to: Any, usual_time: float, is_exact: bool = True
+) -> Callable[[RunConfig], Iterator[Setting]]:
+    """Set one setting of memory, where the run has its default."""
 
+    def settings(config: RunConfig) -> Iterator[Setting]:
+        if getattr(config.memory, name) == getattr(NEUTRAL, name):
+            flags = f"--memory.{name}" if to is True else f"--memory.{name} {to}"
+            yield _memory(flags, usual_time, is_exact, **{name: to})
 
-def step_in_backward(config: RunConfig) -> Iterator[Setting]:
-    """Update parameters in backward, each when its gradient is final."""
-    if not config.memory.step_in_backward:
-        yield _memory("--memory.step_in_backward", 1.01, step_in_backward=True)
-
-
-def state_bits(config: RunConfig) -> Iterator[Setting]:
-    """Keep optimizer state in 8 bits."""
-    if config.memory.state_bits == NEUTRAL.state_bits:
-        yield _memory("--memory.state_bits 8", 1.7, state_bits=8)
-
-
-def parameters(config: RunConfig) -> Iterator[Setting]:
-    """Keep parameters in bfloat16."""
-    if config.memory.parameters == NEUTRAL.parameters:
-        yield _memory("--memory.parameters bf16", 1.4, parameters="bf16")
+    return settings
 
 
 def return_freed(config: RunConfig) -> Iterator[Setting]:
@@ -149,11 +142,11 @@ def keeps_freed_memory(config: RunConfig) -> bool:
 TECHNIQUES: dict[str, Technique] = {
     "checkpointing": Technique(checkpoint, ACTIVATIONS, "inputs of blocks + one block"),
     "off-loading": Technique(offload, ACTIVATIONS, "one operation's"),
-    "accumulation": Technique(accumulation, ACTIVATIONS, "A / parts", _has_no_batch_statistics),
-    "step in backward": Technique(step_in_backward, GRADIENTS, "G"),
+    "accumulation": Technique(accumulation, ACTIVATIONS, "A / parts"),
+    "step in backward": Technique(value("step_in_backward", True, 1.01), GRADIENTS, "G"),
     "returning freed memory": Technique(return_freed, FREED, "what is in use"),
-    "8-bit state": Technique(state_bits, STATE, "a quarter, and scales", is_exact=False),
-    "bf16 parameters": Technique(parameters, PARAMETERS, "2Ψ", is_exact=False),
+    "8-bit state": Technique(value("state_bits", 8, 1.7, is_exact=False), STATE, "a quarter, and scales"),
+    "bf16 parameters": Technique(value("parameters", "bf16", 1.4, is_exact=False), PARAMETERS, "2Ψ"),
 }
 """By name. A is the activations of a worker's whole share."""
 
@@ -195,8 +188,7 @@ def combined(config: RunConfig, variants: list[MemoryVariant]) -> list[MemoryVar
 
 
 def _with(name: str, variant: MemoryVariant) -> Iterator[MemoryVariant]:
-    technique = TECHNIQUES[name]
-    for setting in technique.settings(variant.config):
+    for setting in TECHNIQUES[name].settings(variant.config):
         try:
             config = setting.change(variant.config)
         except ConfigError:
@@ -205,7 +197,7 @@ def _with(name: str, variant: MemoryVariant) -> Iterator[MemoryVariant]:
             config,
             (*variant.techniques, name),
             (*variant.settings, setting.flags),
-            variant.is_exact and technique.computes_the_same(variant.config),
+            variant.is_exact and setting.is_exact,
             variant.usual_time + setting.usual_time - 1,
         )
 

@@ -7,15 +7,10 @@ A step of a small model takes a millisecond. If a thread of it has to wait for a
 and other programs may keep the machine busy for seconds. So only steps without such a delay are compared.
 """
 
-import json
 import os
-import sys
-import tempfile
 import time
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -23,20 +18,16 @@ import torch
 from shoal.comm.agree import largest_of
 from shoal.comm.group import Group
 from shoal.comm.traced import traced
-from shoal.config.checks import check_resources, check_world, input_shape
+from shoal.config.checks import check_resources, check_world
 from shoal.config.mesh import check_divided
 from shoal.config.schema import RunConfig
-from shoal.config.sections.data import GlobalConfig, SyntheticConfig
-from shoal.config.sections.train import StopConfig
-from shoal.config.sections.values import Custom
-from shoal.config.write import from_plain, to_plain
 from shoal.errors import ConfigError, WorkerError
 from shoal.events.clocks import BUSY, RunDelay
-from shoal.launch import programs
-from shoal.launch.one_worker import joined_group
 from shoal.memory.process import refuse_threads
+from shoal.memory.sizes import on_generated_data
+from shoal.memory.workers import as_worker, in_workers
 from shoal.strategies.strategy import Share
-from shoal.training.build import build, torch_settings
+from shoal.training.build import build
 from shoal.training.memory.peak import PeakMemory, warm_up
 from shoal.training.run import Run
 
@@ -96,25 +87,16 @@ def try_each(configs: Sequence[RunConfig], most: int = TIMED, longest_s: float =
     """
     for config in configs:
         check_can_try(config)
-    return [_in_workers(config, most, longest_s) for config in configs]
+    return [_try(config, most, longest_s) for config in configs]
 
 
-def _in_workers(config: RunConfig, most: int, longest_s: float) -> Trial:
-    workers = config.launch.workers
-    with tempfile.TemporaryDirectory() as folder:
-        given = {
-            "config": to_plain(generated(config)),
-            "folder": folder,
-            "most": most,
-            "longest_s": longest_s,
-        }
-        try:
-            programs.by_processes(__file__, [json.dumps(given)], workers)
-        except WorkerError as error:
-            if not error.refusal:
-                raise
-            raise ConfigError(error.refusal, error.hint) from error
-        by_worker = [json.loads((Path(folder) / f"{rank}.json").read_text()) for rank in range(workers)]
+def _try(config: RunConfig, most: int, longest_s: float) -> Trial:
+    try:
+        by_worker = in_workers(__file__, generated(config), most=most, longest_s=longest_s)
+    except WorkerError as error:
+        if not error.refusal:
+            raise
+        raise ConfigError(error.refusal, error.hint) from error
     # The fullest worker's peak; all workers agree on the rest.
     peaks, seconds, were_delayed = zip(*by_worker, strict=True)
     return Trial(max(peaks), max(seconds), any(were_delayed))
@@ -122,32 +104,12 @@ def _in_workers(config: RunConfig, most: int, longest_s: float) -> Trial:
 
 def generated(config: RunConfig) -> RunConfig:
     """The same run on generated data, enough for one step."""
-    data, samples = config.data, config.train.batch_size
+    samples = config.train.batch_size
     assert isinstance(samples, int)
-    samples = max(64, samples)
-    if isinstance(data, SyntheticConfig):
-        small = replace(data, samples=samples, validation=0.0)
-    elif isinstance(data, Custom):  # nothing is known about it, so it is loaded
-        small = data
-    else:
-        small = SyntheticConfig(samples=samples, shape=input_shape(data))
-    train, memory = replace(config.train, metrics=()), replace(config.memory, budget=None)
-    return replace(
-        config, data=small, train=train, stop=StopConfig(), partition=GlobalConfig(), memory=memory
-    )
+    return on_generated_data(replace(config, memory=replace(config.memory, budget=None)), max(64, samples))
 
 
 # In a worker.
-
-
-def work(config: RunConfig, folder: Path, most: int, longest_s: float) -> None:
-    """Measure as one worker."""
-    warnings.simplefilter("ignore")  # of gradients on generated data, which mean nothing here
-    with joined_group(config) as group, torch_settings(config) as device:
-        warm_up(device)
-        found = _tried(config, device, group, most, longest_s)
-        (folder / f"{group.rank}.json").write_text(json.dumps(found))
-        group.barrier().wait()
 
 
 def _tried(config: RunConfig, device: torch.device, group: Group, most: int, longest_s: float) -> Trial:
@@ -156,6 +118,7 @@ def _tried(config: RunConfig, device: torch.device, group: Group, most: int, lon
     Phase 1: `most` steps, for the peak and the time. More would raise the peak, because gaps of the heap grow.
     Phase 2: further steps for the time alone.
     """
+    warm_up(device)
     group.barrier().wait()
     peak = PeakMemory(device)
     run = build(config, device, traced(group))
@@ -210,5 +173,4 @@ def _step(run: Run, group: Group, device: torch.device) -> TimedStep:
 
 
 if __name__ == "__main__":
-    given = json.loads(sys.argv[1])
-    work(from_plain(given["config"]), Path(given["folder"]), given["most"], given["longest_s"])
+    as_worker(_tried)

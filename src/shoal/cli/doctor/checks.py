@@ -258,14 +258,14 @@ CHECKS: dict[str, Callable[[], Outcome]] = {
 
 def checks(table: dict[str, Callable[[], Outcome]] = CHECKS) -> list[Check]:
     """Every check of the table, in order. If a check itself raises an error, that is a warning."""
-    return [Check(name, *_examined(check)) for name, check in table.items()]
-
-
-def _examined(check: Callable[[], Outcome]) -> Outcome:
-    try:
-        return check()
-    except Exception as error:
-        return _warn(f"could not be examined: {type(error).__name__}: {error}", "report this as a bug")
+    found: list[Check] = []
+    for name, check in table.items():
+        try:
+            outcome = check()
+        except Exception as error:
+            outcome = _warn(f"could not be examined: {type(error).__name__}: {error}", "report this as a bug")
+        found.append(Check(name, *outcome))
+    return found
 
 
 def _numbers(version: str) -> tuple[int, ...]:

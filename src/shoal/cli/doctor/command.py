@@ -1,7 +1,6 @@
 """`shoal doctor`: what this machine has, what it lacks, and how to fix it; as text, JSON or Markdown."""
 
 import json
-import os
 import shutil
 import sys
 import textwrap
@@ -73,22 +72,20 @@ def as_markdown(found: "Sequence[Check]") -> str:
     |---|---|---|---|
     | WARN | docker | a \\| b | apt install docker.io |
     """
-    rows = [
-        "| "
-        + " | ".join(_cell(word) for word in (check.status, check.name, check.found, check.repair))
-        + " |"
-        for check in found
+    cells = [
+        [
+            cell.replace("|", "\\|").replace("\n", " ")
+            for cell in (each.status, each.name, each.found, each.repair)
+        ]
+        for each in found
     ]
+    rows = [f"| {' | '.join(row)} |" for row in cells]
     title = f"**shoal doctor** (shoal {__version__}): {_counts(found)}"
     return "\n".join([title, "", "| | check | found | repair |", "|---|---|---|---|", *rows])
 
 
 def _counts(found: "Sequence[Check]") -> str:
     return ", ".join(f"{sum(check.status == status for check in found)} {status}" for status in COLOURS)
-
-
-def _cell(words: str) -> str:
-    return words.replace("|", "\\|").replace("\n", " ")
 
 
 @dataclass(frozen=True)
@@ -114,8 +111,11 @@ def run(given: Given[DoctorFlags]) -> int:
     elif given.flags.markdown:
         text.show(as_markdown(found))
     else:
-        colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
-        text.show(as_text(found, width=shutil.get_terminal_size((110, 24)).columns, colour=colour))
+        text.show(
+            as_text(
+                found, width=shutil.get_terminal_size((110, 24)).columns, colour=text.has_styles(sys.stdout)
+            )
+        )
         if worst(found) != "FAIL":
             text.next_step("shoal", "train", "quickstart")
     return 1 if worst(found) == "FAIL" else 0

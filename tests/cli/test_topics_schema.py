@@ -1,6 +1,6 @@
 """The help is the schema: no setting without its sentence."""
 
-from shoal.cli.train.help import sections, settings_page
+from shoal.cli.topics import sections, settings_page
 from shoal.config.schema import SHORT_FLAGS
 
 

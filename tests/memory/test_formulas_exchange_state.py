@@ -6,8 +6,8 @@ from torch import nn
 
 from shoal.comm.threads.group import run_threads
 from shoal.config.read import read
-from shoal.memory.exchange_state import FEEDBACK, MEMORIES, UNKNOWN, counted_state, exchange_state
-from shoal.memory.measure import measure
+from shoal.memory.formulas import FEEDBACK, MEMORIES, UNKNOWN, exchange_state
+from shoal.memory.measure import counted_state, measure
 from shoal.memory.table import as_table, fullest
 from shoal.strategies.buckets.bucket import Bucket
 from shoal.strategies.exchange.build import build_exchange

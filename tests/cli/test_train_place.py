@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from shoal.cli.train.command import COMMAND, place_of, take_gpu
+from shoal.cli.train import COMMAND, place_of, take_gpu
 from shoal.errors import ConfigError
 
 
@@ -55,8 +55,8 @@ def test_a_gpu_that_does_not_exist_is_refused_and_the_variable_stays(monkeypatch
 
 PROGRAM = """
 import os, sys
-from shoal.cli.train.command import COMMAND
-from shoal.cli.train.command import place_of, set_threads
+from shoal.cli.train import COMMAND
+from shoal.cli.train import place_of, set_threads
 from shoal.config.read import read
 
 place = place_of(COMMAND.parse(sys.argv[2:]).flags)

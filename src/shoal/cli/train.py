@@ -22,6 +22,7 @@ from shoal.config.kinds import Matching, check
 from shoal.config.sections.values import Count, Number, Port, Seconds
 from shoal.errors import ConfigError
 from shoal.launch.process.template import loading
+from shoal.printable import counted
 
 if TYPE_CHECKING:
     from shoal.config.schema import RunConfig
@@ -158,12 +159,9 @@ def run(given: Given[TrainFlags]) -> int:
 
         show_after_training(result)
     if result.status == "interrupted":
-        from shoal.config.schema import named_code
-        from shoal.events.folder import resume_command
+        from shoal.cli.findings import show_interrupted
 
-        command = resume_command(result.run, bool(named_code(config)))
-        text.warn(f"stopped after step {result.steps}; resume with: {command}")
-        return 128 + (result.stopped_by or 0)
+        return show_interrupted(config, result)
     return 0
 
 
@@ -251,8 +249,8 @@ def _beginning(config: "RunConfig") -> str:
     workers, servers = config.launch.workers, config.num_servers
     if workers + servers == 1:
         return "loading torch"
-    also = f" and {servers} server{'s' * (servers > 1)}" if servers else ""
-    return f"starting {workers} worker{'s' * (workers > 1)}{also}"
+    also = f" and {counted(servers, 'server')}" if servers else ""
+    return f"starting {counted(workers, 'worker')}{also}"
 
 
 USED_MOST = (
