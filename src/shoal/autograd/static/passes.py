@@ -29,23 +29,17 @@ def fold_constants(graph: Graph) -> Graph:
         output = current.outputs[0]
         same = _unchanged(current, makers)
         if all(value.kind == "constant" for value in current.values):
-            instead |= _computed_now(current)
+            arguments = [o.tensor if isinstance(o, Value) else o for o in current.inputs]
+            result = current.primitive.forward(*arguments, **current.attributes)
+            results = result if type(result) is tuple else (result,)
+            for old, new in zip(current.outputs, results, strict=True):
+                instead[old] = Value(old.shape, old.dtype, "constant", new)
         elif same is not None and same.shape == output.shape:
             instead[output] = same
         else:
             kept.append(current)
             makers[output] = current
     return graph.rewritten(kept, instead)
-
-
-def _computed_now(operation: Operation) -> dict[Value, Value]:
-    arguments = [o.tensor if isinstance(o, Value) else o for o in operation.inputs]
-    result = operation.primitive.forward(*arguments, **operation.attributes)
-    results = result if type(result) is tuple else (result,)
-    return {
-        old: Value(old.shape, old.dtype, "constant", new)
-        for old, new in zip(operation.outputs, results, strict=True)
-    }
 
 
 def _is_filled_with(operand: Operand, number: float) -> bool:
