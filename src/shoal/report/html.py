@@ -203,12 +203,6 @@ def _link(link: Link) -> str:
     return f'<li><a href="{target}">{escape(link.text)}</a>{about}</li>'
 
 
-def _folded(block: Folded) -> str:
-    return (
-        f"<details>\n<summary><h2>{inline(block.title)}</h2></summary>\n{_rendered(block.blocks)}\n</details>"
-    )
-
-
 def _rendered(blocks: Sequence[Block]) -> str:
     return "\n".join(_RENDER[type(block)](block) for block in blocks)
 
@@ -225,5 +219,7 @@ _RENDER: dict[type, Callable[[Any], str]] = {
     Figure: _figure,
     Judgement: _judgement,
     Links: lambda block: '<ul class="links">\n' + "\n".join(map(_link, block.items)) + "\n</ul>",
-    Folded: _folded,
+    Folded: lambda block: (
+        f"<details>\n<summary><h2>{inline(block.title)}</h2></summary>\n{_rendered(block.blocks)}\n</details>"
+    ),
 }

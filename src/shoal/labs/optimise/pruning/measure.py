@@ -19,7 +19,7 @@ from shoal.prune.channels.widths import rebuild
 from shoal.report.findings import Measured, inside_run, over_seeds
 from shoal.training.build import build_model
 from shoal.training.prune.one_shot import PrunedOnce, prune_once, pruning_config
-from shoal.training.reopen import open_saved
+from shoal.training.saved import open_saved
 
 WHOLE = "whole"
 BUDGET_S = 60.0
