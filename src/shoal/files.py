@@ -4,8 +4,8 @@ import errno
 import os
 import shutil
 import stat
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager, suppress
 from io import BufferedReader, BufferedWriter
 from pathlib import Path
 
@@ -66,6 +66,18 @@ def _open_regular(path: Path, flags: int) -> int:
 def temporary_beside(path: Path) -> Path:
     """A name for what this process renames to `path` when it is complete, or for what was `path` and is deleted."""
     return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+
+
+@contextmanager
+def complete_file(path: Path) -> Generator[BufferedWriter]:
+    """A new file that is called `path` once everything is in it; an error leaves an old one as it was."""
+    beside = temporary_beside(path)
+    try:
+        with open_new(beside) as file:
+            yield file
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def discard(path: Path) -> None:

@@ -17,13 +17,12 @@ from shoal.compare.table import (
     COLUMNS,
     as_data,
     described,
+    full_table,
     legend,
     metric_rows,
-    share_header,
-    share_rows,
+    share_table,
     short_legend,
     short_table,
-    table_rows,
 )
 from shoal.compare.verdict import verdict
 from shoal.compare.weight_difference import first_step_difference, largest_difference
@@ -75,7 +74,7 @@ def test_speed_is_the_median_step_against_all_cores_and_one(runs):
 
 def test_a_difference_within_the_spread_is_marked_in_the_table(runs):
     folders = [single(runs, noise=0.3), write_run(runs / "ddp", DDP, step_ms=9.5, ranks=((9, 0.5, 0),) * 2)]
-    row = dict(zip(COLUMNS, table_rows(compare(folders), EN)[1], strict=True))
+    row = dict(zip(COLUMNS, full_table(compare(folders), EN)[1][1], strict=True))
     assert row["all_cores"].startswith("≈")
     assert row["one_core"] == "–"
     assert "undecided" in words(*folders)
@@ -100,7 +99,12 @@ def ddp(runs, name="ddp", **options):
 
 
 def cells(comparison, column):
-    return [row[COLUMNS.index(column)] for row in table_rows(comparison, EN)]
+    return [row[COLUMNS.index(column)] for row in full_table(comparison, EN)[1]]
+
+
+def share_row(comparison):
+    header, rows = share_table(comparison, EN)
+    return dict(zip(header, rows[1], strict=True))
 
 
 def test_the_reference_has_the_workers_number_of_threads(runs):
@@ -480,12 +484,12 @@ def test_a_codec_on_a_fast_link_gets_the_advice_not_to_compress(runs, flags, enc
     found = {r.kind: r for r in verdict(comparison, EN) if r.kind in ("encodes", "moves")}
     assert ("encodes" in found) == (encode_ms >= 1)
     assert all(advice in r.advice and "--group" not in r.advice for r in found.values())
-    assert dict(zip(share_header(comparison, EN), share_rows(comparison)[1], strict=True))["encode"]
+    assert share_row(comparison)["encode"]
 
 
 def test_without_a_codec_no_column_shows_encoding(runs):
     plain = write_run(runs / "plain", DDP, step_ms=10, ranks=((9, 0.5, 0),) * 2)
-    assert "encode" not in share_header(compare([single(runs), plain]), EN)
+    assert "encode" not in share_row(compare([single(runs), plain]))
 
 
 def test_sent_is_a_workers_mean_and_mapped_what_did_not_travel(runs):
@@ -501,7 +505,7 @@ def test_bytes_of_an_older_version_are_no_number_of_the_table(runs):
     """It counted buffers, so its number means something else."""
     old = write_run(runs / "old", DDP, ranks=((9, 0.5, 0),) * 2, counts_bytes=False)
     comparison = compare([single(runs), old])
-    row = dict(zip(COLUMNS, table_rows(comparison, EN)[1], strict=True))
+    row = dict(zip(COLUMNS, full_table(comparison, EN)[1][1], strict=True))
     assert (row["sent"], row["mapped"]) == ("–", "–")
     assert any("older version" in note for note in notes(comparison, EN))
     assert as_data(comparison.entries[1], comparison, EN)["bytes_sent"] is None
@@ -577,7 +581,7 @@ def test_without_single_there_is_no_speed_up_and_a_note(runs):
     two = write_run(runs / "two", f"{DDP} --group gloo", ranks=((9, 0, 0), (9, 0, 0)))
     comparison = compare([one, two])
     assert comparison.reference is None
-    assert all(row[4] == row[5] == row[-3] == row[-1] == "–" for row in table_rows(comparison, EN))
+    assert all(row[4] == row[5] == row[-3] == row[-1] == "–" for row in full_table(comparison, EN)[1])
     assert "No run is `single`" in notes(comparison, EN)[0]
 
 

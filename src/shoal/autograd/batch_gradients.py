@@ -7,6 +7,7 @@ written or added to `p.value.grad`.
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, final
 
 import torch
@@ -48,29 +49,25 @@ class BatchGradients(ABC):
         )
 
 
-def cross_entropy(smoothing: float = 0.0) -> Loss:
-    """−Σ ln softmax(output)[label]."""
-    return lambda outputs, labels: derived.cross_entropy(outputs, labels, "sum", smoothing)
+def _mse(outputs: Any, labels: Any) -> Variable:
+    """Σ ‖output − target‖², with integer labels as one-hot targets."""
+    if not labels.dtype.is_floating_point:
+        labels = ops.one_hot(labels, size=outputs.shape[-1], dtype=outputs.dtype)
+    elif labels.shape != outputs.shape:
+        labels = ops.reshape(labels, shape=tuple(outputs.shape))
+    return derived.mse(outputs, labels, "sum")
+
+
+LOSSES: dict[str, Callable[..., Variable]] = {
+    "cross_entropy": partial(derived.cross_entropy, reduction="sum"),
+    "mse": _mse,
+}
+"""Each is the sum over samples, and takes the loss's options by keyword."""
 
 
 def _as_indices(labels: Tensor) -> Tensor:
     """Integers as int64, which the kernels need; floating-point labels unchanged."""
     return labels if labels.is_floating_point() else labels.long()
-
-
-def mse() -> Loss:
-    """Σ ‖output − target‖², with integer labels as one-hot targets."""
-    return lambda outputs, labels: derived.mse(outputs, _targets(outputs, labels), "sum")
-
-
-LOSSES: dict[str, Callable[..., Loss]] = {"cross_entropy": cross_entropy, "mse": mse}
-"""Each takes the loss's options by keyword."""
-
-
-def _targets(outputs: Any, labels: Any) -> Any:
-    if labels.dtype.is_floating_point:
-        return labels if labels.shape == outputs.shape else ops.reshape(labels, shape=tuple(outputs.shape))
-    return ops.one_hot(labels, size=outputs.shape[-1], dtype=outputs.dtype)
 
 
 def build_loss(name: str, **options: Any) -> Loss:
@@ -79,7 +76,7 @@ def build_loss(name: str, **options: Any) -> Loss:
         raise AutogradError(
             unknown("loss of this engine", name, LOSSES), "Use --engine torch for other losses."
         )
-    return LOSSES[name](**options)
+    return partial(LOSSES[name], **options)
 
 
 def tape_gradients(layer: Layer, loss: Loss | str = "cross_entropy") -> BatchGradients:

@@ -216,12 +216,10 @@ def _owned(part: Tensor, gradient: Tensor) -> Tensor:
 
 
 def _finished(tape: Tape, gradient: Any, variable: Variable, record: bool) -> Variable:
+    if gradient is None and tape.tracing:
+        return tape.tracing.constant(variable.value, 0.0)
     if gradient is None:
-        return (
-            tape.tracing.constant(variable.value, 0.0)
-            if tape.tracing
-            else Variable(torch.zeros_like(variable.value))
-        )
+        return Variable(torch.zeros_like(variable.value))
     if isinstance(gradient, Tensor):
         return Variable(gradient)
     return gradient if record else Variable(gradient.value)

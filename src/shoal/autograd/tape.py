@@ -5,7 +5,6 @@ therefore in topological order: each value comes after its inputs. The chain rul
 beginning (``gradient.py``), without recursion, and its cost is linear in the number of entries.
 """
 
-import sys
 import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
@@ -30,8 +29,8 @@ computes (a first derivative), on variables it is recorded too (and can be diffe
 class Primitive:
     """An operation with its own differentiation rules; everything else is composed of primitives.
 
-    `backward` holds a rule for each input, None where no gradient flows (indices, masks). With `variadic`
-    one rule serves all inputs and receives the input's number as the keyword `position`.
+    `backward` holds a rule for each input, None where no gradient flows (indices, masks); by default none flows. With
+    `variadic` one rule serves all inputs and receives the input's number as the keyword `position`.
     """
 
     def __init__(self, forward: Callable[..., Any], symbol: str | None, variadic: bool) -> None:
@@ -117,10 +116,6 @@ class TapeEntry(NamedTuple):
         return f"{', '.join(name_of(output) for output in self.outputs)} = {right}"
 
 
-def _write_line(line: str) -> None:
-    sys.stdout.write(line + "\n")
-
-
 @dataclass
 class Tracing:
     """The mode in which the compiler records: placeholders without values, gradients included."""
@@ -159,7 +154,7 @@ class Tape:
     """
 
     def __init__(
-        self, *, trace: bool = False, share: bool = False, write: Callable[[str], None] = _write_line
+        self, *, trace: bool = False, share: bool = False, write: Callable[[str], None] = print
     ) -> None:
         self.entries: list[TapeEntry] = []
         self.backward_spans: list[tuple[int, int]] = []

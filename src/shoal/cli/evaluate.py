@@ -40,8 +40,8 @@ def run(given: Given[EvaluateFlags]) -> int:
     from shoal.config.metrics import list_in_words
     from shoal.config.read import read_flags
     from shoal.events.folder import RunFolder
-    from shoal.training.reopen import config_for, evaluate_saved
-    from shoal.training.saved import open_run
+    from shoal.training.reopen import evaluate_saved
+    from shoal.training.saved import config_for, open_run
 
     flags, split = given.flags, given.flags.split
     saved = open_run(Path(given.words[0]), flags.checkpoint, flags.trust_code)

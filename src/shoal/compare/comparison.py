@@ -9,7 +9,7 @@ rounds differently. The references for speed are one process on all cores and on
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, mode
 from typing import Any
@@ -183,8 +183,8 @@ def compare(folders: Sequence[Path]) -> Comparison:
     entries: list[ComparedRun] = []
     for name, run in zip(_names(finished), runs, strict=True):
         with naming_damage(run.folder):
-            entry = _entry(name, run, threads[run.folder.path], reference_run)
-            entries.append(replace(entry, cores_there=starts[run.folder.path].get("cores")))
+            cores = starts[run.folder.path].get("cores")
+            entries.append(_entry(name, run, threads[run.folder.path], cores, reference_run))
     reference = next((entry for entry in entries if entry.run is reference_run), None)
     all_cores = next((entry for entry in entries if entry.run is widest and entry.threads != 1), None)
     one_core = next((entry for entry in entries if entry.run in singles and entry.threads == 1), None)
@@ -293,14 +293,20 @@ def _start(run: Run) -> Mapping[str, Any]:
     return starts[-1] if starts else {}
 
 
-def _entry(name: str, run: Run, threads: int | None, reference: Run | None) -> ComparedRun:
+def _entry(
+    name: str, run: Run, threads: int | None, cores_there: int | None, reference: Run | None
+) -> ComparedRun:
     # Seconds per sample of every step but the first, and the last, whose end the curve does not show.
     sample_s: list[float] = (run.curve.step_seconds() / np.diff(run.curve.samples)).tolist()
-    first_step = (
-        first_step_difference(run.folder.first_step, reference.folder.first_step) if reference else None
+    return ComparedRun(
+        name,
+        run,
+        tuple(communication(run.folder.path)),
+        inside_run(sample_s[1:] or sample_s),
+        threads,
+        not_scheduled(run.folder.path),
+        first_step_difference(run.folder.first_step, reference.folder.first_step) if reference else None,
+        largest_difference(run.folder.model, reference.folder.model) if reference else None,
+        invariant_sha256(run.folder.path),
+        cores_there,
     )
-    difference = largest_difference(run.folder.model, reference.folder.model) if reference else None
-    ranks = tuple(communication(run.folder.path))
-    measured, delay = inside_run(sample_s[1:] or sample_s), not_scheduled(run.folder.path)
-    invariant = invariant_sha256(run.folder.path)
-    return ComparedRun(name, run, ranks, measured, threads, delay, first_step, difference, invariant)

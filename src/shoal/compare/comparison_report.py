@@ -4,24 +4,23 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from shoal.compare.comparison import KINDS, ComparedRun, Comparison, other_settings
+from shoal.compare.equality import BOUND
 from shoal.compare.remark import Remark, notes, percent
 from shoal.compare.run_figures import captions, loss_figure, time_figure
 from shoal.compare.table import (
     EQUALITY_AT,
     as_data,
     described,
-    header,
+    full_table,
     legend,
     metric_names,
     metric_rows,
     numbers_in,
     short_legend,
     short_table,
-    table_rows,
     worker_rows,
 )
 from shoal.compare.verdict import MATTERS, SLOWER
-from shoal.compare.weight_difference import FIRST_STEP_BOUND
 from shoal.events.clocks import BUSY
 from shoal.report.canvas import Drawing
 from shoal.report.document import Block, Bullets, Code, Document, Figure, Folded, Judgement, Paragraph, Table
@@ -102,7 +101,7 @@ def _document(
     runs_header = [words(f"column.{column}") for column in ("run", "how", "not_scheduled", "folder")]
     limits = {"matters": percent(MATTERS), "busy": percent(BUSY)}
     thresholds = words("measured.thresholds", slower=SLOWER, spreads=SPREADS, **limits)
-    equality = words("measured.equality", bound=f"{FIRST_STEP_BOUND:.0e}")
+    equality = words("measured.equality", bound=BOUND)
     judged = [Judgement(r.tone, r.word, r.claim, r.numbers, r.advice) for r in remarks]
     columns, rows = short_table(comparison, words)
     caption = captions(comparison, words)
@@ -143,7 +142,7 @@ def _document(
 
 def _results(comparison: Comparison, words: Words) -> list[Block]:
     """Two tables, each narrow enough for a page and for paper: accuracy, speed and bytes; then equality."""
-    columns, rows = header(words), table_rows(comparison, words)
+    columns, rows = full_table(comparison, words)
     parts = {"runs": range(1, EQUALITY_AT), "equality": range(EQUALITY_AT, len(columns))}
     return [
         Table(

@@ -58,53 +58,47 @@ def first_step(comparison: Comparison, words: Words) -> Iterator[Remark]:
     reference = comparison.reference
     lossy = [entry for entry in comparison.entries if _is_lossy(entry)]
     compared = [
-        entry
+        (entry.first_step, entry)
         for entry in comparison.entries
         if entry is not reference and entry.first_step is not None and entry not in lossy
+        if entry.first_step > FIRST_STEP_BOUND or not _averages_apart(entry)
     ]
-    averaging = [
-        entry for entry in compared if _averages_apart(entry) and _first_step(entry) <= FIRST_STEP_BOUND
-    ]
-    compared = [entry for entry in compared if entry not in averaging]
     if reference is None or not compared:
         return
-    above = [entry for entry in compared if _first_step(entry) > FIRST_STEP_BOUND]
-    for entry in above:
+    above = [(difference, entry) for difference, entry in compared if difference > FIRST_STEP_BOUND]
+    for difference, entry in above:
         claim = words("differs.claim", name=entry.name, reference=reference.name)
-        numbers = words("differs.numbers", difference=_first_step(entry), bound=BOUND)
+        numbers = words("differs.numbers", difference=difference, bound=BOUND)
         reasons = words("join.clause").join(other_work(entry, reference, words))
         advice = words("differs.expected", reasons=reasons) if reasons else words("differs.unexpected")
         yield remark(words, "fails", "differs", claim, numbers, advice)
     if not above:
-        far = max(compared, key=_first_step)
-        names = names_of(compared, words)
+        largest, far = max(compared, key=lambda each: each[0])
+        names = names_of([entry for _, entry in compared], words)
         is_all = len(compared) + len(lossy) + 1 == len(comparison.entries)
         which = "some" if not is_all else "uncompressed" if lossy else "claim"
         claim = words(f"equal.{which}", names=names, reference=reference.name)
-        numbers = words("equal.numbers", difference=_first_step(far), name=far.name, bound=BOUND)
+        numbers = words("equal.numbers", difference=largest, name=far.name, bound=BOUND)
         yield remark(words, "holds", "equal", claim, numbers)
 
 
 def averages(comparison: Comparison, words: Words) -> Iterator[Remark]:
     """Which runs average weights, and so train by another algorithm than one machine's."""
-    reference = comparison.reference
     for entry in comparison.several():
-        sync, optimizer = entry.config.sync, entry.config.optimizer.name
-        if not isinstance(sync, LocalConfig) or not _averages_apart(entry):
+        if not (every := _averages_apart(entry)):
             continue
-        why = (
-            words("averages.every", every=sync.every)
-            if sync.every > 1
-            else words("averages.not_linear", optimizer=optimizer)
-        )
+        why = words("averages.every", every=every)
+        if every == 1:
+            why = words("averages.not_linear", optimizer=entry.config.optimizer.name)
         claim = words("averages.claim", name=entry.name)
-        yield remark(words, "holds", "averages", claim, why + _against(reference, entry, words))
+        yield remark(words, "holds", "averages", claim, why + _against(comparison.reference, entry, words))
 
 
-def _averages_apart(entry: ComparedRun) -> bool:
-    """Whether an average of the workers' weights is not the weights of one machine."""
-    sync, optimizer = entry.config.sync, entry.config.optimizer.name
-    return isinstance(sync, LocalConfig) and not (sync.every == 1 and optimizer in ("gd", "sgd"))
+def _averages_apart(entry: ComparedRun) -> int:
+    """After how many steps a run averages weights, if that gives other weights than one machine's; else 0."""
+    sync = entry.config.sync
+    is_linear = entry.config.optimizer.name in ("gd", "sgd")
+    return sync.every if isinstance(sync, LocalConfig) and (sync.every > 1 or not is_linear) else 0
 
 
 def compressed(comparison: Comparison, words: Words) -> Iterator[Remark]:
@@ -186,13 +180,12 @@ def threads(comparison: Comparison, words: Words) -> Iterator[Remark]:
         after_one = words("threads.small")
         if entry.first_step is not None:
             after_one = words("threads.differ", difference=entry.first_step)
-        counts = {"threads": thread_count(entry, words), "others": thread_count(reference, words)}
+        counts = {
+            "threads": thread_count(entry.threads, words),
+            "others": thread_count(reference.threads, words),
+        }
         numbers = words("threads.numbers", difference=after_one, final=entry.difference)
         yield remark(words, "holds", "threads", words("threads.claim", **counts), numbers)
-
-
-def _first_step(entry: ComparedRun) -> float:
-    return entry.first_step or 0.0
 
 
 def other_work(entry: ComparedRun, reference: ComparedRun, words: Words) -> list[str]:
@@ -213,7 +206,7 @@ def _choices_apart(entry: ComparedRun, reference: ComparedRun) -> dict[str, obje
         "exchange": (config.exchange.name, aggregates),
         "precision": (config.precision, config.precision != reference.config.precision),
         "schedule": (config.pipeline.schedule, updates_inside),
-        "every": (settings.get("sync.every"), _averages_apart(entry)),
+        "every": (settings.get("sync.every"), bool(_averages_apart(entry))),
         "server": (settings.get("sync.mode"), isinstance(sync, ServerConfig) and not sync.repeats),
     }
     return {key: name for key, (name, applies) in reasons.items() if applies}

@@ -46,9 +46,9 @@ def settings_in_words(apart: Mapping[str, tuple[object, object]], words: Words) 
     ]
 
 
-def thread_count(entry: ComparedRun, words: Words) -> str:
-    """The threads of a run's workers, in words."""
-    return words("count.all_cores") if entry.threads is None else words.counted("thread", entry.threads)
+def thread_count(threads: int | None, words: Words, unknown: str = "all_cores") -> str:
+    """A number of threads in words; `unknown` says what it is where nobody has chosen it."""
+    return words(f"count.{unknown}") if threads is None else words.counted("thread", threads)
 
 
 def percent(part: float) -> str:
@@ -72,15 +72,13 @@ def size_in_words(count: float) -> str:
 
 def notes(comparison: Comparison, words: Words) -> list[str]:
     """All notes: first on runs that did not finish."""
-    unfinished = [
-        words("notes.unfinished", folder=folder, command=command)
-        for folder, command in comparison.unfinished.items()
-    ]
-    return [*unfinished, *_on_entries(comparison, words)]
+    return list(_notes(comparison, words))
 
 
-def _on_entries(comparison: Comparison, words: Words) -> Iterator[str]:
+def _notes(comparison: Comparison, words: Words) -> Iterator[str]:
     entries, reference, all_cores = comparison.entries, comparison.reference, comparison.all_cores
+    for folder, command in comparison.unfinished.items():
+        yield words("notes.unfinished", folder=folder, command=command)
     if reference is None:
         yield words("notes.no_single")
     first = reference or entries[0]
@@ -98,26 +96,23 @@ def _on_entries(comparison: Comparison, words: Words) -> Iterator[str]:
         devices = entry.run.result["device"], first.run.result["device"]
         if devices[0] != devices[1]:
             yield words("notes.devices", **names, device=devices[0], other=devices[1])
-        elif all_cores and _compares_other_cores(entry, all_cores):
+        # Other cores than one process has are no surprise where each worker has as many as that process.
+        elif (
+            all_cores
+            and entry.workers > 1
+            and entry.cores() != all_cores.cores()
+            and entry.threads != all_cores.threads
+        ):
             threads = {"threads": _cores(entry, words), "others": _cores(all_cores, words)}
             yield words("notes.cores", name=entry.name, first=all_cores.name, **threads)
         if reference and entry.workers > 1 and entry.threads != reference.threads:
-            threads = {
-                "threads": _number(entry.threads, words),
-                "others": _number(reference.threads, words),
-            }
-            yield words("notes.threads", **names, **threads)
-
-
-def _compares_other_cores(entry: ComparedRun, all_cores: ComparedRun) -> bool:
-    """Whether a run has other cores than one process, though not because each worker has as many as that process."""
-    return entry.workers > 1 and entry.cores() != all_cores.cores() and entry.threads != all_cores.threads
+            ours, theirs = (
+                thread_count(each.threads, words, "default_threads") for each in (entry, reference)
+            )
+            yield words("notes.threads", **names, threads=ours, others=theirs)
 
 
 def _cores(entry: ComparedRun, words: Words) -> str:
     cores = entry.cores()
-    return _number(cores, words) if cores is None else words("count.in_all", threads=_number(cores, words))
-
-
-def _number(threads: int | None, words: Words) -> str:
-    return words("count.default_threads") if threads is None else words.counted("thread", threads)
+    count = thread_count(cores, words, "default_threads")
+    return count if cores is None else words("count.in_all", threads=count)

@@ -14,9 +14,8 @@ from shoal.compare.comparison import (
     same_bits,
     speed_up,
 )
-from shoal.compare.equality import equals_one_machine
-from shoal.compare.remark import thread_count
-from shoal.compare.weight_difference import FIRST_STEP_BOUND
+from shoal.compare.equality import BOUND, equals_one_machine
+from shoal.compare.remark import percent, thread_count
 from shoal.config.metrics import in_words
 from shoal.config.schema import RunConfig
 from shoal.report.findings import of_samples
@@ -36,21 +35,17 @@ EQUALITY_AT = COLUMNS.index("one_step")
 """The first column about equality."""
 
 
-def header(words: Words) -> list[str]:
-    """The names of the columns."""
-    bound = f"{FIRST_STEP_BOUND:.0e}"
-    return [words(f"column.{column}", bound=bound) for column in COLUMNS]
-
-
 def shares_of(comparison: Comparison) -> list[str]:
     """The parts of the time that have a column: encoding only if any run encodes."""
     encodes = any(entry.shares["encode"] for entry in comparison.entries)
     return [kind for kind in SHARES if kind != "encode" or encodes]
 
 
-def share_header(comparison: Comparison, words: Words) -> list[str]:
-    """The names of the columns with parts of the time."""
-    return [words(f"kind.{kind}") for kind in shares_of(comparison)]
+def share_table(comparison: Comparison, words: Words) -> tuple[list[str], list[list[str]]]:
+    """The parts of the time: header, and a row for each run."""
+    kinds = shares_of(comparison)
+    rows = [[percent(entry.shares[kind]) for kind in kinds] for entry in comparison.entries]
+    return [words(f"kind.{kind}") for kind in kinds], rows
 
 
 def short_table(comparison: Comparison, words: Words) -> tuple[list[str], list[list[str]]]:
@@ -64,13 +59,14 @@ def short_table(comparison: Comparison, words: Words) -> tuple[list[str], list[l
     rows: list[list[str]] = []
     result = _result_of(comparison, words)
     for number, entry in enumerate(comparison.entries):
-        cells = {kind: f"{100 * share:.0f} %" for kind, share in entry.shares.items()}
+        cells = {kind: percent(share) for kind, share in entry.shares.items()}
+        equal = equals_one_machine(entry, comparison)
         cells |= {
             "run": entry.name,
             "result": result[1][number],
             "speed": f"{entry.samples_per_s:,.0f}",
             "sent": "–" if entry.sent_bytes is None else f"{entry.sent_bytes / 1e6:.1f}",
-            "equals": _equals(entry, comparison, words),
+            "equals": "–" if equal is None else words(f"equals.{equal}", difference=entry.first_step or 0.0),
         }
         if comparison.reference:
             cells["speed"] = _speed_up(entry, comparison.reference, words, " ×")
@@ -106,7 +102,7 @@ def numbers_in(rows: Sequence[Sequence[str]]) -> frozenset[int]:
 def short_legend(comparison: Comparison, words: Words) -> str:
     """What the columns of the short table mean, and what speed is measured by."""
     reference = comparison.reference
-    columns = words("legend.short", bound=f"{FIRST_STEP_BOUND:.0e}")
+    columns = words("legend.short", bound=BOUND)
     if any(entry.is_crowded for entry in comparison.entries):
         columns = words("join.sentences", first=columns, last=words("legend.crowded"))
     if reference is None:
@@ -114,7 +110,7 @@ def short_legend(comparison: Comparison, words: Words) -> str:
     speed = words(
         "legend.speed",
         name=reference.name,
-        how=words("described.one_process", threads=thread_count(reference, words)),
+        how=words("described.one_process", threads=thread_count(reference.threads, words)),
         samples=reference.samples_per_s,
     )
     return words("join.sentences", first=speed, last=columns)
@@ -136,9 +132,26 @@ def legend(comparison: Comparison, words: Words) -> str:
     return words("join.sentences", first=accuracy, last=columns)
 
 
-def table_rows(comparison: Comparison, words: Words) -> list[list[str]]:
-    """A row for each run, under the header."""
-    return [_row(entry, comparison, words) for entry in comparison.entries]
+def full_table(comparison: Comparison, words: Words) -> tuple[list[str], list[list[str]]]:
+    """All columns: header, and a row for each run."""
+    rows: list[list[str]] = []
+    for entry in comparison.entries:
+        sent, invariant = entry.sent_bytes, _invariant(entry, comparison)
+        row = [
+            entry.name,
+            _accuracy(entry),
+            f"{entry.run.result['seconds']:.2f}",
+            f"{entry.samples_per_s:,.0f}",
+            _speed_up(entry, comparison.all_cores, words),
+            _speed_up(entry, comparison.one_core, words),
+            "–" if sent is None else f"{sent / 1e6:.1f}",
+            "–" if sent is None else f"{entry.mapped_bytes / 1e6:.1f}",
+            _first_step(entry, comparison.reference, words),
+            _same_bits(entry, comparison, words),
+            "–" if invariant is None else words(f"cell.{invariant}"),
+        ]
+        rows.append(row)
+    return [words(f"column.{column}", bound=BOUND) for column in COLUMNS], rows
 
 
 def metric_names(comparison: Comparison) -> list[str]:
@@ -154,36 +167,8 @@ def metric_rows(comparison: Comparison) -> list[list[str]]:
     return [[in_words(name, values[name]) if name in values else "–" for name in names] for values in found]
 
 
-def share_rows(comparison: Comparison) -> list[list[str]]:
-    """A row for each run, under the share header."""
-    kinds = shares_of(comparison)
-    return [[f"{100 * entry.shares[kind]:.0f} %" for kind in kinds] for entry in comparison.entries]
-
-
-def _row(entry: ComparedRun, comparison: Comparison, words: Words) -> list[str]:
-    result, invariant = entry.run.result, _invariant(entry, comparison)
-    return [
-        entry.name,
-        _accuracy(entry),
-        f"{result['seconds']:.2f}",
-        f"{entry.samples_per_s:,.0f}",
-        _speed_up(entry, comparison.all_cores, words),
-        _speed_up(entry, comparison.one_core, words),
-        "–" if entry.sent_bytes is None else f"{entry.sent_bytes / 1e6:.1f}",
-        "–" if entry.sent_bytes is None else f"{entry.mapped_bytes / 1e6:.1f}",
-        _first_step(entry, comparison.reference, words),
-        _same_bits(entry, comparison, words),
-        "–" if invariant is None else words(f"cell.{invariant}"),
-    ]
-
-
 def _accuracy(entry: ComparedRun) -> str:
     return "–" if entry.accuracy is None else f"{100 * entry.accuracy:.2f} %"
-
-
-def _equals(entry: ComparedRun, comparison: Comparison, words: Words) -> str:
-    kind = equals_one_machine(entry, comparison)
-    return "–" if kind is None else words(f"equals.{kind}", difference=entry.first_step or 0.0)
 
 
 def _speed_up(entry: ComparedRun, reference: ComparedRun | None, words: Words, unit: str = "") -> str:
@@ -204,12 +189,15 @@ def _first_step(entry: ComparedRun, reference: ComparedRun | None, words: Words)
 
 def _same_bits(entry: ComparedRun, comparison: Comparison, words: Words) -> str:
     """The first run with the same final weights; for that one itself, how many others have them."""
-    group = next((group for group in same_bits(comparison) if entry in group), [])
+    group = _group_of(entry, comparison)
     if not group:
         return "–"
-    if entry is not group[0]:
-        return group[0].name
-    return words.counted("other", len(group) - 1)
+    return words.counted("other", len(group) - 1) if entry is group[0] else group[0].name
+
+
+def _group_of(entry: ComparedRun, comparison: Comparison) -> list[ComparedRun]:
+    """The runs that ended with the same weights; none if no other did."""
+    return next((group for group in same_bits(comparison) if entry in group), [])
 
 
 def _invariant(entry: ComparedRun, comparison: Comparison) -> str | None:
@@ -227,7 +215,7 @@ def _invariant(entry: ComparedRun, comparison: Comparison) -> str | None:
 def described(config: RunConfig, words: Words) -> str:
     """How a run divides the work, in a few words: `naive, 2 workers with 1 thread each, gloo`."""
     launch, threads = config.launch, config.threads
-    count = words("count.all_threads") if threads is None else words.counted("thread", threads)
+    count = thread_count(threads, words, "all_threads")
     parts = [config.strategy]
     if launch.workers == 1:
         parts += [words("described.one_process", threads=count)]
@@ -274,13 +262,7 @@ def as_data(entry: ComparedRun, comparison: Comparison, words: Words) -> dict[st
         "final_difference": entry.difference,
         "equals_one_machine": equals_one_machine(entry, comparison),
         "weights_sha256": entry.sha256,
-        "same_bits_as": [
-            other.name
-            for group in same_bits(comparison)
-            if entry in group
-            for other in group
-            if other is not entry
-        ],
+        "same_bits_as": [each.name for each in _group_of(entry, comparison) if each is not entry],
         "invariant_sha256": entry.invariant,
         "invariant_bits": _invariant(entry, comparison) or "–",
         "run": str(entry.run.folder.path),

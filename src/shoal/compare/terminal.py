@@ -46,7 +46,7 @@ def show(
 
 def show_table(comparison: Comparison, console: "Console", words: Words, every: bool) -> None:
     """One table, or several below each other if the terminal is too narrow for one."""
-    names, together, groups, legend = (_every_column if every else _first_columns)(comparison, words)
+    names, together, groups, legend = _columns_of(comparison, words, every)
     tables = [together]
     if not _fits([names, *together], console):
         tables = [part for group in groups for part in _narrowed(names, group, console)]
@@ -59,15 +59,13 @@ Columns = tuple[Column, list[Column], list[list[Column]], str]
 """The names of the runs; the other columns, in one table and in groups for several; what they mean."""
 
 
-def _first_columns(comparison: Comparison, words: Words) -> Columns:
-    names, *columns = _columns(*table.short_table(comparison, words))
-    return names, columns, [columns], table.short_legend(comparison, words)
-
-
-def _every_column(comparison: Comparison, words: Words) -> Columns:
-    names, *results = _columns(table.header(words), table.table_rows(comparison, words))
+def _columns_of(comparison: Comparison, words: Words, every: bool) -> Columns:
+    if not every:
+        names, *columns = _columns(*table.short_table(comparison, words))
+        return names, columns, [columns], table.short_legend(comparison, words)
+    names, *results = _columns(*table.full_table(comparison, words))
     metrics = _columns(table.metric_names(comparison), table.metric_rows(comparison))
-    shares = _columns(table.share_header(comparison, words), table.share_rows(comparison))
+    shares = _columns(*table.share_table(comparison, words))
     times, equality = results[: table.EQUALITY_AT - 1], results[table.EQUALITY_AT - 1 :]
     legend = words("join.sentences", first=table.legend(comparison, words), last=words("legend.shares"))
     before = table.SHARES_AT - 1

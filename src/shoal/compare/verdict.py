@@ -6,6 +6,7 @@ The numbers alone decide. Times are judged only where the machine was not busy w
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import product, zip_longest
+from operator import attrgetter
 from statistics import fmean
 
 from shoal.compare.comparison import (
@@ -138,7 +139,7 @@ def waiting(comparison: Comparison, words: Words) -> Iterator[Remark]:
         if not is_slow(slow, quick):
             in_turns += [entry] * (entry not in balanced)
             continue
-        ratio = _work_s(slow) / _work_s(quick)
+        ratio = slow.work_s.value / quick.work_s.value
         most = max(entry.ranks, key=lambda rank: rank.wait)
         shares = {"percent": percent(entry.shares["wait"]), "most": percent(most.wait), "rank": most.rank}
         numbers = words("waits.numbers", slow=slow.rank, quick=quick.rank, ratio=ratio, **shares)
@@ -154,12 +155,13 @@ def waiting(comparison: Comparison, words: Words) -> Iterator[Remark]:
 
 def slow_and_quick(entry: ComparedRun) -> tuple[RankShares, RankShares]:
     """The workers of a run with the most and the least work of their own."""
-    return max(entry.ranks, key=_work_s), min(entry.ranks, key=_work_s)
+    own_work = attrgetter("work_s.value")
+    return max(entry.ranks, key=own_work), min(entry.ranks, key=own_work)
 
 
 def is_slow(slow: RankShares, quick: RankShares) -> bool:
     """Whether one worker's own work takes longer than another's, by more than the spread of both."""
-    longer = _work_s(slow) >= SLOWER * _work_s(quick) > 0.0
+    longer = slow.work_s.value >= SLOWER * quick.work_s.value > 0.0
     return longer and higher(slow.work_s, quick.work_s) == "holds"
 
 
@@ -258,17 +260,13 @@ _KINDS: dict[Verdict, str] = {"holds": "faster", "fails": "slower", "undecided":
 
 
 def _one_process(reference: ComparedRun, words: Words) -> str:
-    return words("speed.one_process", threads=thread_count(reference, words))
+    return words("speed.one_process", threads=thread_count(reference.threads, words))
 
 
 def _is_possible(entry: ComparedRun, reference: ComparedRun) -> bool:
     """Whether a run can be so much faster than one process: at most by the number of its cores."""
     cores = entry.cores() if entry.run.result["device"] == "cpu" else None
     return cores is None or (speed_up(entry, reference) or 0.0) <= cores
-
-
-def _work_s(rank: RankShares) -> float:
-    return rank.work_s.value
 
 
 def _for_encoding(entry: ComparedRun, words: Words) -> str:

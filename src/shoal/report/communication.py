@@ -124,21 +124,15 @@ def communication(folder: Path) -> list[RankShares]:
     pairs = _pairs(calls)
     met = {rank: list(_meetings(rank, own, pairs)) for rank, own in calls.items()}
     last_ns = _last_arrivals(met.values())
-    return [
-        replace(
-            _shares(
-                rank, steps[rank], [(span, _waiting_ns(span, last_ns[meeting])) for meeting, span in own]
-            ),
-            sent_bytes=_sent_bytes(found[rank]),
-            mapped_bytes=sum(step.mapped_bytes for step in found[rank]),
-        )
-        for rank, own in met.items()
-    ]
-
-
-def _sent_bytes(steps: Sequence[StepRecord]) -> int | None:
-    sent = [step.sent_bytes for step in steps if step.sent_bytes is not None]
-    return sum(sent) if len(sent) == len(steps) else None
+    shares: list[RankShares] = []
+    for rank, own in met.items():
+        waited = [(span, _waiting_ns(span, last_ns[meeting])) for meeting, span in own]
+        sent = [step.sent_bytes for step in found[rank] if step.sent_bytes is not None]
+        sent_bytes = sum(sent) if len(sent) == len(found[rank]) else None
+        mapped_bytes = sum(step.mapped_bytes for step in found[rank])
+        of_rank = _shares(rank, steps[rank], waited)
+        shares.append(replace(of_rank, sent_bytes=sent_bytes, mapped_bytes=mapped_bytes))
+    return shares
 
 
 def _event_files(folder: Path) -> list[tuple[int, Path]]:

@@ -133,38 +133,29 @@ class Document:
         return self.summary or next(claims, "")
 
 
-@dataclass(frozen=True)
-class Stretch:
-    """A stretch of text with one mark, or none."""
-
-    text: str
-    mark: str = ""
-    """Empty, code or strong."""
-
-
 def unmarked(text: str) -> str:
     """The text without its marks.
 
     >>> unmarked("run `a*b` **now**")
     'run a*b now'
     """
-    return "".join(stretch.text for stretch in stretches(text))
+    return "".join(stretch for stretch, _ in stretches(text))
 
 
 _MARKS = re.compile(r"`([^`]+)`|\*\*(.+?)\*\*")
 
 
-def stretches(text: str) -> Iterator[Stretch]:
-    """The marked and the plain stretches of a text.
+def stretches(text: str) -> Iterator[tuple[str, str]]:
+    """The stretches of a text, each with its mark: code, strong, or none.
 
-    >>> [(stretch.text, stretch.mark) for stretch in stretches("run `a*b` **now**")]
+    >>> list(stretches("run `a*b` **now**"))
     [('run ', ''), ('a*b', 'code'), (' ', ''), ('now', 'strong')]
     """
     end = 0
     for match in _MARKS.finditer(text):
         if match.start() > end:
-            yield Stretch(text[end : match.start()])
-        yield Stretch(match[1], "code") if match[1] is not None else Stretch(match[2], "strong")
+            yield text[end : match.start()], ""
+        yield (match[1], "code") if match[1] is not None else (match[2], "strong")
         end = match.end()
     if end < len(text):
-        yield Stretch(text[end:])
+        yield text[end:], ""

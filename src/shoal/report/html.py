@@ -58,7 +58,7 @@ def inline(text: str) -> str:
     >>> inline("a < b, `x & y`, B_W")
     'a &lt; b, <code>x &amp; y</code>, B<sub>W</sub>'
     """
-    return "".join(_MARKED[stretch.mark](escape(stretch.text)) for stretch in stretches(text))
+    return "".join(_MARKED[mark](escape(stretch)) for stretch, mark in stretches(text))
 
 
 _HASH = re.compile(r"\b[0-9a-f]{40,}\b")
@@ -151,7 +151,12 @@ def _letters(block: Table) -> int:
 
     def least(column: int, text: str, is_header: bool) -> int:
         whole = not is_header and (column in block.right or (column == 0 and width(text) <= LONG_NAME))
-        return width(text) if whole else max(map(_unbroken, _HASH.sub("", text).split()), default=0)
+        if whole:
+            return width(text)
+        # Chinese is broken after any character.
+        return max(
+            map(width, re.findall(r"[^\s\u3000-\u9fff\uff00-\uffef]+|\S", _HASH.sub("", text))), default=0
+        )
 
     rows = [(block.header, True), *((row, False) for row in block.rows)]
     widths = [
@@ -159,11 +164,6 @@ def _letters(block: Table) -> int:
         for column in range(len(block.header))
     ]
     return sum(widths) + 2 * len(widths)
-
-
-def _unbroken(word: str) -> int:
-    """The width of the longest part of a word without a break; Chinese is broken after any character."""
-    return max(map(width, re.findall(r"[^\u3000-\u9fff\uff00-\uffef]+|.", word)), default=0)
 
 
 def _figure(block: Figure) -> str:
@@ -203,12 +203,6 @@ def _link(link: Link) -> str:
     return f'<li><a href="{target}">{escape(link.text)}</a>{about}</li>'
 
 
-def _folded(block: Folded) -> str:
-    return (
-        f"<details>\n<summary><h2>{inline(block.title)}</h2></summary>\n{_rendered(block.blocks)}\n</details>"
-    )
-
-
 def _rendered(blocks: Sequence[Block]) -> str:
     return "\n".join(_RENDER[type(block)](block) for block in blocks)
 
@@ -225,5 +219,7 @@ _RENDER: dict[type, Callable[[Any], str]] = {
     Figure: _figure,
     Judgement: _judgement,
     Links: lambda block: '<ul class="links">\n' + "\n".join(map(_link, block.items)) + "\n</ul>",
-    Folded: _folded,
+    Folded: lambda block: (
+        f"<details>\n<summary><h2>{inline(block.title)}</h2></summary>\n{_rendered(block.blocks)}\n</details>"
+    ),
 }

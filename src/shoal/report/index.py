@@ -7,7 +7,7 @@ without such a page is left out; a file `index.html` that shoal did not write st
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from html.parser import HTMLParser
 from pathlib import Path
@@ -25,35 +25,33 @@ HEAD_BYTES = 8192
 """The title and the result of a page are within its first bytes, before its style."""
 
 
-@dataclass(frozen=True)
-class PageHead:
-    """What a page says of itself."""
+class PageHead(HTMLParser):
+    """The head of a page, from the beginning of its text."""
 
-    title: str
-    lang: str
-    result: str
-    is_ours: bool
-    """Whether shoal wrote it."""
-
-
-class _HeadParser(HTMLParser):
-    def __init__(self) -> None:
+    def __init__(self, start: str) -> None:
         super().__init__()
-        self.title, self.lang, self.named = "", "", dict[str, str]()
-        self._in_title = False
+        self.title, self.lang, self._named, self._in_title = "", LANGUAGES[0], dict[str, str](), False
+        self.feed(start)
+        self.title = " ".join(self.title.split())
+        self.result = self._named.get("description", "")
+        self.is_ours = self._named.get("generator") == "shoal"
+        """Whether shoal wrote it."""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Take the language, and what the page says of itself under a name."""
         given = {name: value or "" for name, value in attrs}
         self._in_title = tag == "title"
-        if tag == "html":
-            self.lang = given.get("lang", "")
+        if tag == "html" and given.get("lang", "").startswith("zh"):
+            self.lang = "zh"
         if tag == "meta":
-            self.named[given.get("name", "")] = given.get("content", "")
+            self._named[given.get("name", "")] = given.get("content", "")
 
     def handle_endtag(self, tag: str) -> None:
+        """The title is complete."""
         self._in_title = False
 
     def handle_data(self, data: str) -> None:
+        """Take the title."""
         self.title += data * self._in_title
 
 
@@ -66,12 +64,8 @@ def head_of(page: Path) -> PageHead | None:
             start = file.read(HEAD_BYTES).decode("utf-8", "replace")
     except OSError:
         return None
-    found = _HeadParser()
-    found.feed(start)
-    title = " ".join(found.title.split())
-    lang = "zh" if found.lang.startswith("zh") else LANGUAGES[0]
-    is_ours = found.named.get("generator") == "shoal"
-    return PageHead(title, lang, found.named.get("description", ""), is_ours) if title else None
+    head = PageHead(start)
+    return head if head.title else None
 
 
 def write_index(report: Path) -> None:

@@ -49,20 +49,14 @@ def inline(text: str) -> str:
     >>> inline("a_b * c < d, `x_y` and **so**")
     'a\\\\_b \\\\* c &lt; d, `x_y` and **so**'
     """
-    return "".join(_MARKED[stretch.mark](stretch.text) for stretch in stretches(text))
+    return "".join(_MARKED[mark](stretch) for stretch, mark in stretches(text))
 
 
 def escape(text: str) -> str:
     """Plain text that stays plain. A number at the start of a line stays a number, too."""
     text = text.replace("&", "&amp;").replace("<", "&lt;")
     text = re.sub(r"([\\`*_\[\]|~])", r"\\\1", text)
-    return re.sub(
-        r"(?m)^(\s*)([#>+-]|\d+[.)])(?=\s)", lambda match: f"{match[1]}{_escaped_start(match[2])}", text
-    )
-
-
-def _escaped_start(mark: str) -> str:
-    return f"{mark[:-1]}\\{mark[-1]}"
+    return re.sub(r"(?m)^(\s*(?=[#>+-])|\s*\d+(?=[.)]))(.)(?=\s)", r"\1\\\2", text)
 
 
 _MARKED: dict[str, Callable[[str], str]] = {
@@ -85,11 +79,9 @@ def _code(block: Code) -> str:
 
 def _cell(text: str) -> str:
     # A bar inside code ends the cell all the same, so it is escaped there, too.
+    parts = stretches(" ".join(text.split()))
     return "".join(
-        f"`{stretch.text.replace('|', chr(92) + '|')}`"
-        if stretch.mark == "code"
-        else _MARKED[stretch.mark](stretch.text)
-        for stretch in stretches(" ".join(text.split()))
+        _MARKED[mark](stretch.replace("|", r"\|") if mark == "code" else stretch) for stretch, mark in parts
     )
 
 

@@ -13,7 +13,7 @@ of `findings.lower` is this rule.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median, stdev
 from typing import Literal
@@ -91,8 +91,7 @@ def by_seeds(first: Sequence[float], second: Sequence[float]) -> Paired:
     >>> f"{by_seeds([0.7, 0.8, 0.7, 0.8], [0.4, 0.6, 0.5, 0.5]).difference:.2f}"
     '0.25 ± 0.19'
     """
-    apart = _apart(first, second)
-    return Paired(over_seeds(first), over_seeds(second), median_difference(apart), _agreeing(apart), "seeds")
+    return _paired(over_seeds, first, second, "seeds")
 
 
 def by_rounds(first: Sequence[float], second: Sequence[float]) -> Paired:
@@ -101,8 +100,18 @@ def by_rounds(first: Sequence[float], second: Sequence[float]) -> Paired:
     >>> by_rounds([3.0, 4.0, 9.0] * 4, [1.0, 2.0, 3.0] * 4).difference
     Measured(value=2.0, spread=0.0, basis='rounds', count=12)
     """
-    apart = _apart(first, second)
-    return Paired(inside_run(first), inside_run(second), median_difference(apart), _agreeing(apart), "rounds")
+    return _paired(inside_run, first, second, "rounds")
+
+
+def _paired(
+    measured: Callable[[Sequence[float]], Measured],
+    first: Sequence[float],
+    second: Sequence[float],
+    by: Literal["seeds", "rounds"],
+) -> Paired:
+    apart = [a - b for a, b in zip(first, second, strict=True)]
+    agreeing = max(sum(each > 0 for each in apart), sum(each < 0 for each in apart))
+    return Paired(measured(first), measured(second), median_difference(apart), agreeing, by)
 
 
 def first_lower(pair: Paired) -> Verdict:
@@ -164,12 +173,3 @@ def outside_interval(count: int) -> int:
             break
         k += 1
     return k
-
-
-def _apart(first: Sequence[float], second: Sequence[float]) -> list[float]:
-    return [a - b for a, b in zip(first, second, strict=True)]
-
-
-def _agreeing(differences: Sequence[float]) -> int:
-    positive, negative = sum(each > 0 for each in differences), sum(each < 0 for each in differences)
-    return max(positive, negative)

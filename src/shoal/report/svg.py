@@ -48,8 +48,17 @@ def for_page(svg: str) -> str:
     # The page is the paper: what is behind the drawing, such as the sign that it can be scrolled, must be visible.
     svg = re.sub(r'<rect width="[\d.]+" height="[\d.]+" fill="#ffffff"/>\s*', "", svg, count=1)
     svg = re.sub(r' (?:xmlns(?::\w+)?|version)="[^"]*"', "", svg).replace("xlink:href", "href")
-    svg = _with_unique_names(svg)
-    return re.sub(r"#[0-9a-fA-F]{6}\b", lambda match: _variable(match[0].lower()), svg)
+    # Only names that the drawing refers to remain.
+    prefix = f"f{hashlib.sha256(svg.encode()).hexdigest()[:8]}-"
+    used = set(re.findall(r'(?:url\(#|href="#)([^)"]+)', svg))
+    svg = re.sub(r' id="([^"]*)"', lambda match: f' id="{prefix}{match[1]}"' if match[1] in used else "", svg)
+    svg = re.sub(r'(url\(#|href="#)', rf"\g<1>{prefix}", svg)
+
+    def variable(match: re.Match[str]) -> str:
+        colour = match[0].lower()
+        return f"var({VARIABLES[colour]}, {colour})" if colour in VARIABLES else colour
+
+    return re.sub(r"#[0-9a-fA-F]{6}\b", variable, svg)
 
 
 def for_file(svg: str) -> str:
@@ -84,15 +93,3 @@ def inverted_for_file(svg: str) -> str:
 
 _DARK_FILE = """<style>@media screen and (prefers-color-scheme: dark) {
   :root { background: #14181b; } :root > * { filter: invert(.91) hue-rotate(180deg); } }</style>"""
-
-
-def _with_unique_names(svg: str) -> str:
-    """Only names that the drawing refers to remain."""
-    prefix = f"f{hashlib.sha256(svg.encode()).hexdigest()[:8]}-"
-    used = set(re.findall(r'(?:url\(#|href="#)([^)"]+)', svg))
-    svg = re.sub(r' id="([^"]*)"', lambda match: f' id="{prefix}{match[1]}"' if match[1] in used else "", svg)
-    return re.sub(r'(url\(#|href="#)', rf"\g<1>{prefix}", svg)
-
-
-def _variable(colour: str) -> str:
-    return f"var({VARIABLES[colour]}, {colour})" if colour in VARIABLES else colour

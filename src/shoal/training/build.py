@@ -78,11 +78,14 @@ def build(
     if config.memory.return_freed:
         return_large_memory_at_once()
     group.beat(BUSY_S)  # reading a data set may take long while other workers wait
-    dataset = _load_data(config, group).to(device)
+    dataset = load(config.data)
+    if isinstance(config.data, Custom):
+        check_same_data(group, dataset)
+    dataset = dataset.to(device)
     model = build_model(config, dataset)
     measures = build_measures(config, model, dataset)
     best = BestEpoch.of(config.stop, dataset, measures)
-    starting_point = prepare(model, config, few_inputs(dataset).cpu(), resumed)
+    widths, rewound = prepare(model, config, few_inputs(dataset).cpu(), resumed)
     store_parameters(config, model)
     model.to(device)
     workers = group.size - config.num_servers
@@ -125,20 +128,12 @@ def build(
         division=divisions(config, dataset, strategy.data_size),
         lr=learning_rates(config.schedule, parts.update.base_lr, steps),
         exchange=exchange,
-        widths=starting_point.widths,
-        rewound=starting_point.rewound,
+        widths=widths,
+        rewound=rewound,
         masks=masks,
         measures=measures,
         best=best,
     )
-
-
-def _load_data(config: RunConfig, group: Group) -> DataSet:
-    """The data set; of a function of the user's own, each worker must have got the same samples."""
-    dataset = load(config.data)
-    if isinstance(config.data, Custom):
-        check_same_data(group, dataset)
-    return dataset
 
 
 def _build_sync(config: RunConfig, parts: SyncParts) -> Strategy:

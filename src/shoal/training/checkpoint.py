@@ -161,9 +161,9 @@ def save(
     if share_text(group, "saved" if group.rank == 0 and _is_whole(final) else "new") == "saved":
         return final
     try:
-        all_succeed(prepare if group.rank == 0 else _nothing)
+        all_succeed(prepare if group.rank == 0 else lambda: None)
         entries = all_succeed(lambda: _write_tensors(beside, group.rank, owned) if owned else None)
-        all_succeed((lambda: commit([entry for entry in entries if entry])) if group.rank == 0 else _nothing)
+        all_succeed(lambda: commit([entry for entry in entries if entry]) if group.rank == 0 else None)
     except BaseException:  # also a second Ctrl-C
         if group.rank == 0:
             delete(beside)
@@ -257,10 +257,6 @@ def _naming(path: Path) -> Generator[None]:
         yield
     except CheckpointError as error:
         raise CheckpointError(f"{path} is damaged: {error.message}", error.hint) from None
-
-
-def _nothing() -> None:
-    return None
 
 
 def _is_whole(path: Path) -> bool:

@@ -114,8 +114,9 @@ class BestEpoch:
         >>> first.best_epoch, worse.best_epoch, best.is_over(worse)
         (1, 1, False)
         """
-        value = metrics.by_name[self.metric]
-        if not self._is_better(value, progress.best_value):
+        value, best = metrics.by_name[self.metric], progress.best_value
+        gain = math.inf if best is None else value - best if self.higher else best - value
+        if math.isnan(value) or not gain > self.least_change:
             return progress
         return replace(progress, best_value=value, best_step=progress.step, best_epoch=progress.epoch)
 
@@ -129,8 +130,3 @@ class BestEpoch:
             return None
         where = {"epoch": progress.best_epoch, "step": progress.best_step}
         return {"metric": self.metric, "value": progress.best_value, **where}
-
-    def _is_better(self, value: float, best: float | None) -> bool:
-        if math.isnan(value):
-            return False
-        return best is None or (value - best if self.higher else best - value) > self.least_change

@@ -14,7 +14,7 @@ class Observer(Protocol):
     @property
     def wants_every_step(self) -> bool:
         """Whether `stepped` must be called for every step; a process otherwise reports steps at intervals."""
-        ...
+        return False
 
     def started(
         self, config: RunConfig, folder: RunFolder, progress: Progress, total_steps: int, device: str
@@ -36,8 +36,3 @@ class Observer(Protocol):
 
 class Silent(Observer):
     """An observer that does nothing."""
-
-    @property
-    def wants_every_step(self) -> bool:
-        """No."""
-        return False

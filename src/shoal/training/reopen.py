@@ -15,9 +15,7 @@ from shoal.errors import CheckpointError, ConfigError
 from shoal.strategies.gradient_engine import evaluate_batch
 from shoal.training.build import build_measures, build_model, torch_settings
 from shoal.training.evaluation import Metrics, evaluate
-from shoal.training.saved import Saved, config_for, open_saved
-
-__all__ = ["Saved", "config_for", "evaluate_model", "evaluate_saved", "open_saved", "saved_model"]
+from shoal.training.saved import Saved
 
 
 def evaluate_saved(saved: Saved, config: RunConfig, split: str) -> Metrics:

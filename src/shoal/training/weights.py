@@ -15,7 +15,7 @@ from shoal.errors import CheckpointError, ConfigError
 from shoal.events.fingerprint import DTYPES as NAMES
 from shoal.events.fingerprint import check_weights
 from shoal.events.folder import RunFolder, write_whole
-from shoal.files import open_file, open_new, temporary_beside
+from shoal.files import complete_file, open_file
 from shoal.prune.channels.source import source_of
 from shoal.prune.channels.widths import ModelDescription
 from shoal.prune.masks import WeightMasks, masks_sha256
@@ -51,9 +51,8 @@ def export_model(
         for _ in wholes:
             pass
         return fingerprint
-    beside = temporary_beside(path)
     try:
-        with open_new(beside) as file:
+        with complete_file(path) as file:
             kinds = {name: (parts[0].dtype, parts[0].place.shape) for name, parts in wholes.parts.items()}
             plain = {name: name.removeprefix("model.") for name in kinds}
             offsets = write_header(file, {plain[name]: kind for name, kind in kinds.items()}, metadata)
@@ -61,11 +60,8 @@ def export_model(
                 fingerprint.add(name, tensor)
                 file.seek(offsets[plain[name]])
                 write_tensor(file, tensor)
-        beside.replace(path)
     except OSError as error:
         raise CheckpointError(f"cannot write {path}: {error}") from None
-    finally:
-        beside.unlink(missing_ok=True)
     return fingerprint
 
 
@@ -148,12 +144,8 @@ def read_masks(folder: RunFolder) -> dict[str, Tensor]:
 
 def write_masks(folder: RunFolder, masks: WeightMasks) -> None:
     """Write `masks.safetensors`: for each pruned parameter, True where a weight is kept."""
-    beside = temporary_beside(folder.masks)
     try:
-        with open_new(beside) as file:
+        with complete_file(folder.masks) as file:
             file.write(save({name: kept.cpu().contiguous() for name, kept in masks.kept.items()}))
-        beside.replace(folder.masks)
     except OSError as error:
         raise CheckpointError(f"cannot write {folder.masks}: {error}") from None
-    finally:
-        beside.unlink(missing_ok=True)

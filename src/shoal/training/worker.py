@@ -178,7 +178,10 @@ def _new_folder(config: RunConfig, group: Group) -> tuple[RunFolder, str]:
     """The folder that rank 0 creates, and the run's id that it draws, on every worker."""
     made = ""
     if group.rank == 0:
-        folder = create(Path(config.output.dir), config.output.name, _automatic_name(config))
+        choices = (config.model, config.optimizer, config.data)
+        names = "-".join(choice.name.rpartition(":")[2] for choice in choices)
+        automatic = f"{names}-{datetime.now():%Y%m%d-%H%M%S}"
+        folder = create(Path(config.output.dir), config.output.name, automatic)
         made = f"{secrets.token_hex(8)} {folder.path}"
     run_id, _, path = share_text(group, made).partition(" ")
     return RunFolder(Path(path)), run_id
@@ -264,8 +267,3 @@ def _export(run: Run) -> str:
     if run.masks is not None and group.rank == 0:
         write_masks(run.folder, run.masks)
     return export_model(run.folder.model, wholes, group.rank == 0, settings).shared(group)
-
-
-def _automatic_name(config: RunConfig) -> str:
-    names = [choice.name.rpartition(":")[2] for choice in (config.model, config.optimizer, config.data)]
-    return f"{'-'.join(names)}-{datetime.now():%Y%m%d-%H%M%S}"

@@ -4,13 +4,13 @@ In every formula `c` is the output and ∂c its gradient. The gradient of an inp
 repetitions (`fit`).
 """
 
-from typing import Any
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from shoal.autograd.ops.shape import fit
-from shoal.autograd.tape import primitive
+from shoal.autograd.tape import Primitive, Rule, primitive
 
 
 @primitive("{} + {}")
@@ -37,22 +37,36 @@ mul.backward = (
 )
 
 
-@primitive("-{}")
-def neg(a: Tensor) -> Tensor:
-    """c = −a:  ∂a = −∂c."""
-    return torch.neg(a)
+def _unary(
+    function: Callable[[Tensor], Tensor], formula: str, rule: Rule, symbol: str | None = None
+) -> Primitive:
+    """An operation on each element of one tensor, under torch's name for it."""
+    operation = Primitive(function, symbol, variadic=False)
+    operation.__doc__, operation.backward = formula, (rule,)
+    return operation
 
 
-neg.backward = (lambda g, c, a: neg(g),)
-
-
-@primitive("1 / {}")
-def reciprocal(a: Tensor) -> Tensor:
-    """c = 1 / a:  ∂a = −∂c · c²."""
-    return torch.reciprocal(a)
-
-
-reciprocal.backward = (lambda g, c, a: neg(mul(g, mul(c, c))),)
+neg = _unary(torch.neg, "c = −a:  ∂a = −∂c.", lambda g, c, a: neg(g), "-{}")
+reciprocal = _unary(
+    torch.reciprocal, "c = 1 / a:  ∂a = −∂c · c².", lambda g, c, a: neg(mul(g, mul(c, c))), "1 / {}"
+)
+exp = _unary(torch.exp, "c = eᵃ:  ∂a = ∂c · c.", lambda g, c, a: mul(g, c))
+log = _unary(torch.log, "c = ln a:  ∂a = ∂c / a.", lambda g, c, a: mul(g, reciprocal(a)))
+sqrt = _unary(torch.sqrt, "c = √a:  ∂a = ∂c / 2c.", lambda g, c, a: mul(g, mul(reciprocal(c), 0.5)))
+tanh = _unary(
+    torch.tanh, "c = tanh a:  ∂a = ∂c · (1 − c²).", lambda g, c, a: mul(g, add(neg(mul(c, c)), 1.0))
+)
+sigmoid = _unary(
+    torch.sigmoid,
+    "c = 1 / (1 + e⁻ᵃ):  ∂a = ∂c · c · (1 − c).",
+    lambda g, c, a: mul(g, mul(c, add(neg(c), 1.0))),
+)
+erf = _unary(
+    torch.erf,
+    "c = 2/√π ∫₀ᵃ e^(−t²) dt:  ∂a = ∂c · 2/√π · e^(−a²).",
+    lambda g, c, a: mul(g, mul(exp(neg(mul(a, a))), 2 / torch.pi**0.5)),
+)
+relu = _unary(torch.relu, "c = max(a, 0):  ∂a = ∂c where c > 0, else 0.", lambda g, c, a: masked(g, c))
 
 
 @primitive()
@@ -61,73 +75,12 @@ def pow(a: Tensor, *, exponent: float) -> Tensor:  # noqa: A001 (the operation's
     return torch.pow(a, exponent)
 
 
-def _pow_backward(g: Any, c: Any, a: Any, exponent: float) -> Any:
-    if exponent == 0:
-        return mul(g, 0.0)  # a⁰ is constant, also at a = 0, where n · aⁿ⁻¹ would be 0 · ∞
-    return mul(g, mul(pow(a, exponent=exponent - 1), float(exponent)))
-
-
-pow.backward = (_pow_backward,)
-
-
-@primitive()
-def exp(a: Tensor) -> Tensor:
-    """c = eᵃ:  ∂a = ∂c · c."""
-    return torch.exp(a)
-
-
-exp.backward = (lambda g, c, a: mul(g, c),)
-
-
-@primitive()
-def log(a: Tensor) -> Tensor:
-    """c = ln a:  ∂a = ∂c / a."""
-    return torch.log(a)
-
-
-log.backward = (lambda g, c, a: mul(g, reciprocal(a)),)
-
-
-@primitive()
-def sqrt(a: Tensor) -> Tensor:
-    """c = √a:  ∂a = ∂c / 2c."""
-    return torch.sqrt(a)
-
-
-sqrt.backward = (lambda g, c, a: mul(g, mul(reciprocal(c), 0.5)),)
-
-
-@primitive()
-def tanh(a: Tensor) -> Tensor:
-    """c = tanh a:  ∂a = ∂c · (1 − c²)."""
-    return torch.tanh(a)
-
-
-tanh.backward = (lambda g, c, a: mul(g, add(neg(mul(c, c)), 1.0)),)
-
-
-@primitive()
-def sigmoid(a: Tensor) -> Tensor:
-    """c = 1 / (1 + e⁻ᵃ):  ∂a = ∂c · c · (1 − c)."""
-    return torch.sigmoid(a)
-
-
-sigmoid.backward = (lambda g, c, a: mul(g, mul(c, add(neg(c), 1.0))),)
-
-
-@primitive()
-def erf(a: Tensor) -> Tensor:
-    """c = 2/√π ∫₀ᵃ e^(−t²) dt:  ∂a = ∂c · 2/√π · e^(−a²)."""
-    return torch.erf(a)
-
-
-erf.backward = (lambda g, c, a: mul(g, mul(exp(neg(mul(a, a))), 2 / torch.pi**0.5)),)
-
-
-@primitive()
-def relu(a: Tensor) -> Tensor:
-    """c = max(a, 0):  ∂a = ∂c where c > 0, else 0."""
-    return torch.relu(a)
+pow.backward = (
+    # a⁰ is constant, also at a = 0, where n · aⁿ⁻¹ would be 0 · ∞
+    lambda g, c, a, exponent: (
+        mul(g, mul(pow(a, exponent=exponent - 1), float(exponent))) if exponent else mul(g, 0.0)
+    ),
+)
 
 
 @primitive()
@@ -136,7 +89,6 @@ def masked(g: Tensor, c: Tensor) -> Tensor:
     return torch.ops.aten.threshold_backward.default(g, c, 0.0)
 
 
-relu.backward = (lambda g, c, a: masked(g, c),)
 masked.backward = (lambda g, d, h, c: masked(g, c), None)
 
 
@@ -146,25 +98,16 @@ def equal(a: Tensor, b: Tensor) -> Tensor:
     return torch.eq(a, b)
 
 
-equal.backward = (None, None)
-
-
 @primitive()
 def convert(a: Tensor, *, dtype: torch.dtype) -> Tensor:
     """A mask as numbers, 1 where true and 0 elsewhere; no gradient flows."""
     return a.to(dtype)
 
 
-convert.backward = (None,)
-
-
 @primitive()
 def greater(a: Tensor, b: Tensor) -> Tensor:
     """True where a > b; no gradient flows."""
     return torch.gt(a, b)
-
-
-greater.backward = (None, None)
 
 
 @primitive()
@@ -184,6 +127,3 @@ where.backward = (
 def detach(a: Tensor) -> Tensor:
     """c = a, as a constant: no gradient flows."""
     return a.detach()
-
-
-detach.backward = (None,)

@@ -138,9 +138,6 @@ def one_hot(index: Tensor, *, size: int, dtype: torch.dtype) -> Tensor:
     return (index.unsqueeze(-1) == torch.arange(size, device=index.device)).to(dtype)
 
 
-one_hot.backward = (None,)
-
-
 @primitive()
 def take_along(a: Tensor, index: Tensor, *, dim: int) -> Tensor:
     """c[i] = a[i with the coordinate dim replaced by index[i]]:  ∂a = ∂c, added at the index."""

@@ -54,7 +54,14 @@ class StaticPlan:
         self.graph: Graph = graph
         self.memory: MemoryPlan = plan_memory(graph)
         self._device = examples[0].device if examples else torch.device("cpu")
-        self._leaves = _leaves(graph)
+        read = (
+            value.tensor
+            for operation in graph.operations
+            for value in operation.values
+            if value.kind == "leaf"
+        )
+        self._leaves = list({id(tensor): tensor for tensor in read if tensor is not None}.values())
+        """The tensors of the parameters that the plan reads."""
         self._bind()
 
     def _bind(self) -> None:
@@ -191,13 +198,3 @@ def _stage(name: str, graph: Graph) -> Stage:
     roots = roots_of(graph)
     written = sum(v.num_bytes for o in graph.operations for v in o.outputs if roots[v] is v)
     return Stage(name, len(graph.operations), written, num_multiplications(graph))
-
-
-def _leaves(graph: Graph) -> list[Tensor]:
-    """The tensors of the parameters that the plan reads."""
-    found: dict[int, Tensor] = {}
-    for operation in graph.operations:
-        for value in operation.values:
-            if value.kind == "leaf" and value.tensor is not None:
-                found[id(value.tensor)] = value.tensor
-    return list(found.values())

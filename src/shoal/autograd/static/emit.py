@@ -99,14 +99,15 @@ class Writer:
     def function(self) -> Callable[..., tuple[Tensor, ...]]:
         """Write and compile the function: inputs → outputs; it delivers gradients as it runs."""
         parameters = [self._name(value) for value in self.graph.inputs]
-        pending = list(self.graph.deliveries)
-        pending = self._deliver_ready(pending, set())
+        pending = self._deliver_ready(self.graph.deliveries, set())
         made: set[Value] = set()
         for index, operation in enumerate(self.graph.operations):
             self._operation(operation)
             made.update(operation.outputs)
             pending = self._deliver_ready(pending, made)
-            self._free_dead(index)
+            dead = [self.names[value] for value in self.dying.get(index, ()) if value in self.names]
+            if dead:  # what a kernel allocated is freed after its last read
+                self.lines.append(f"del {', '.join(dead)}")
         results = ", ".join(f"{self._name(value)}.clone()" for value in self.graph.outputs)
         body = "\n    ".join([*self.lines, f"return ({results},)" if results else "return ()"])
         self.source = f"def plan({', '.join(parameters)}):\n    {body}\n"
@@ -168,14 +169,12 @@ class Writer:
         prefix = {"input": "x", "leaf": "p", "constant": "c"}.get(value.kind, "b")
         name = self.names[value] = f"{prefix}{len(self.names)}"
         if value.kind == "computed":
-            self._bind(name, self._buffer(value))
+            offset = self.memory.offsets[value]
+            buffer = self.arena[offset : offset + value.num_bytes].view(value.dtype).view(value.shape)
+            self._bind(name, buffer)
         elif value.tensor is not None:
             self._bind(name, value.tensor)
         return name
-
-    def _buffer(self, value: Value) -> Tensor:
-        offset = self.memory.offsets[value]
-        return self.arena[offset : offset + value.num_bytes].view(value.dtype).view(value.shape)
 
     def _bind(self, name: str, tensor: Tensor) -> None:
         self.space[name] = self.fixed[name] = tensor
@@ -199,12 +198,6 @@ class Writer:
         if name not in self.fixed:
             self._bind(name, self.fixed[source].mT if method == "mT" else self.fixed[source].unsqueeze(1))
         return name
-
-    def _free_dead(self, index: int) -> None:
-        """Free what a kernel allocated, after its last read."""
-        dead = [self.names[value] for value in self.dying.get(index, ()) if value in self.names]
-        if dead:
-            self.lines.append(f"del {', '.join(dead)}")
 
     def _deliver_ready(
         self, pending: Sequence[tuple[Variable, Value]], made: set[Value]

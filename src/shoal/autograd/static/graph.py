@@ -1,6 +1,7 @@
 """A computation as data: the operations of a function, without values."""
 
 import traceback
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -83,12 +84,9 @@ class Graph:
 
     def num_uses(self) -> dict[Value, int]:
         """How often each value is read, by operations or as a result."""
-        uses: dict[Value, int] = {}
-        for operation in self.operations:
-            for operand in operation.values:
-                uses[operand] = uses.get(operand, 0) + 1
-        for value in (*self.outputs, *(value for _, value in self.deliveries)):
-            uses[value] = uses.get(value, 0) + 1
+        uses = Counter(value for operation in self.operations for value in operation.values)
+        uses.update(self.outputs)
+        uses.update(value for _, value in self.deliveries)
         return uses
 
     def rewritten(self, operations: Sequence[Operation], instead: dict[Value, Value]) -> "Graph":

@@ -40,11 +40,12 @@ def order_matmul_chains(graph: Graph) -> Graph:
         factors = _factors(Factor(operation.outputs[0], False), makers, inner, is_root=True)
         sizes = [factors[0].size[0], *(factor.size[1] for factor in factors)]
         split, cost = _best(sizes)
-        if len(factors) > 2 and cost < _cost_as_written(operation, makers, inner):
+        as_written = _products(operation, makers, inner)
+        if len(factors) > 2 and cost < sum(map(_cost, as_written)):
             products: list[Operation] = []
             _build(factors, split, 0, len(factors) - 1, operation, products)
             kept += products
-            taken_apart |= _inner_of(operation, makers, inner)
+            taken_apart.update(product.outputs[0] for product in as_written[1:])
         else:
             kept.append(operation)
     return graph.rewritten([o for o in kept if o.outputs[0] not in taken_apart], {})
@@ -99,18 +100,10 @@ def _factors(
     return [one for side in pair for one in _factors(side, makers, inner)]
 
 
-def _inner_of(operation: Operation, makers: dict[Value, Operation], inner: set[Value]) -> set[Value]:
-    """The intermediate products of a chain."""
-    found: set[Value] = set()
-    for value in operation.values:
-        if value in inner:
-            found |= {value} | _inner_of(makers[value], makers, inner)
-    return found
-
-
-def _cost_as_written(operation: Operation, makers: dict[Value, Operation], inner: set[Value]) -> int:
-    below = [_cost_as_written(makers[value], makers, inner) for value in operation.values if value in inner]
-    return _cost(operation) + sum(below)
+def _products(operation: Operation, makers: dict[Value, Operation], inner: set[Value]) -> list[Operation]:
+    """The products of a chain, the last one first."""
+    below = [_products(makers[value], makers, inner) for value in operation.values if value in inner]
+    return [operation, *(product for products in below for product in products)]
 
 
 def _best(sizes: list[int]) -> tuple[dict[tuple[int, int], int], int]:

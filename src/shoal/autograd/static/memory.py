@@ -58,8 +58,8 @@ def plan_memory(graph: Graph) -> MemoryPlan:
     """Plan the memory of a graph's values; the module's docstring lists the phases."""
     roots = roots_of(graph)
     last_use = _last_use(graph, roots)
-    owned = _owned(graph, roots)
     allocated = {output for o in graph.operations if o.name in ALLOCATED for output in o.outputs}
+    owned = _owned(graph, roots, allocated)
     taken_over: dict[Value, Value] = {}
     tenants: dict[Value, _Tenant] = {}
     for index, operation in enumerate(graph.operations):
@@ -137,10 +137,9 @@ def _last_use(graph: Graph, roots: dict[Value, Value]) -> dict[Value, int]:
     return last_use
 
 
-def _owned(graph: Graph, roots: dict[Value, Value]) -> frozenset[Value]:
+def _owned(graph: Graph, roots: dict[Value, Value], allocated: set[Value]) -> frozenset[Value]:
     """Gradients that nothing else reads: `value.grad` can take over their memory."""
     uses = graph.num_uses()
-    allocated = {output for o in graph.operations if o.name in ALLOCATED for output in o.outputs}
     looked_at = {roots[value] for value in roots if roots[value] is not value}
     return frozenset(
         value

@@ -4,7 +4,6 @@ They run in the order of `PASSES`. Each function's docstring says whether its re
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -30,23 +29,17 @@ def fold_constants(graph: Graph) -> Graph:
         output = current.outputs[0]
         same = _unchanged(current, makers)
         if all(value.kind == "constant" for value in current.values):
-            instead |= _computed_now(current)
+            arguments = [o.tensor if isinstance(o, Value) else o for o in current.inputs]
+            result = current.primitive.forward(*arguments, **current.attributes)
+            results = result if type(result) is tuple else (result,)
+            for old, new in zip(current.outputs, results, strict=True):
+                instead[old] = Value(old.shape, old.dtype, "constant", new)
         elif same is not None and same.shape == output.shape:
             instead[output] = same
         else:
             kept.append(current)
             makers[output] = current
     return graph.rewritten(kept, instead)
-
-
-def _computed_now(operation: Operation) -> dict[Value, Value]:
-    arguments = [o.tensor if isinstance(o, Value) else o for o in operation.inputs]
-    result = operation.primitive.forward(*arguments, **operation.attributes)
-    results = result if type(result) is tuple else (result,)
-    return {
-        old: Value(old.shape, old.dtype, "constant", new)
-        for old, new in zip(operation.outputs, results, strict=True)
-    }
 
 
 def _is_filled_with(operand: Operand, number: float) -> bool:
@@ -60,40 +53,27 @@ def _is_filled_with(operand: Operand, number: float) -> bool:
 
 
 def _unchanged(operation: Operation, makers: dict[Value, Operation]) -> Value | None:
-    """The input that this operation returns unchanged, if there is one."""
-    rule = _REPEATS.get(operation.name)
-    found = rule(operation, makers) if rule else None
+    """The input that this operation returns unchanged except for its shape, if there is one."""
+    first, *others = operation.inputs
+    found: Operand | None = None
+    if operation.name in _NEUTRAL:
+        number = _NEUTRAL[operation.name]
+        if _is_filled_with(others[0], number):
+            found = first
+        elif _is_filled_with(first, number):
+            found = others[0]
+    elif operation.name == "neg":
+        maker = makers.get(first) if isinstance(first, Value) else None
+        found = maker.inputs[0] if maker is not None and maker.name == "neg" else None
+    elif operation.name in ("detach", "reshape", "expand"):
+        found = first
+    elif operation.name == "permute":
+        dims = operation.attributes["dims"]
+        found = first if dims == tuple(range(len(dims))) else None
     return found if isinstance(found, Value) else None
 
 
-def _neutral(number: float) -> Callable[[Operation, dict[Value, Operation]], Operand | None]:
-    def rule(operation: Operation, _: dict[Value, Operation]) -> Operand | None:
-        a, b = operation.inputs
-        if _is_filled_with(b, number):
-            return a
-        return b if _is_filled_with(a, number) else None
-
-    return rule
-
-
-def _twice(operation: Operation, makers: dict[Value, Operation]) -> Operand | None:
-    (a,) = operation.inputs
-    maker = makers.get(a) if isinstance(a, Value) else None
-    return maker.inputs[0] if maker is not None and maker.name == "neg" else None
-
-
-_REPEATS: dict[str, Callable[[Operation, dict[Value, Operation]], Operand | None]] = {
-    "mul": _neutral(1.0),
-    "add": _neutral(0.0),
-    "neg": _twice,
-    # The caller checks that the shape is unchanged.
-    **dict.fromkeys(("detach", "reshape", "expand"), lambda operation, _: operation.inputs[0]),
-    "permute": lambda operation, _: (
-        operation.inputs[0]
-        if operation.attributes["dims"] == tuple(range(len(operation.attributes["dims"])))
-        else None
-    ),
-}
+_NEUTRAL = {"mul": 1.0, "add": 0.0}
 
 
 def share_common(graph: Graph) -> Graph:
@@ -163,8 +143,7 @@ def fuse(graph: Graph) -> Graph:
             maker = makers.get(first) if isinstance(first, Value) else None
             if maker is None or not isinstance(first, Value) or uses[first] != 1:
                 continue
-            rule = _FUSIONS.get(maker.name)
-            fused = rule(maker, second, operation) if rule else None
+            fused = _fused(maker, second, operation)
             if fused is not None:
                 merged.add(first)
                 replaced[operation] = fused
@@ -173,42 +152,24 @@ def fuse(graph: Graph) -> Graph:
     return graph.rewritten(kept, {})
 
 
-def _subtraction(maker: Operation, other: Any, addition: Operation) -> Operation | None:
-    if not isinstance(other, Value):
+def _fused(maker: Operation, other: Operand, addition: Operation) -> Operation | None:
+    """The result of `maker` + `other` as one operation; None if no kernel computes it."""
+    kernel = _KERNELS.get(maker.name)
+    if kernel is None or not isinstance(other, Value):
         return None
-    return _fused(subtract, (other, maker.inputs[0]), {}, addition)
+    if kernel is subtract:
+        return Operation(kernel, (other, maker.inputs[0]), addition.outputs, {}, addition.is_backward)
+    product = maker.outputs[0]
+    channels, ndim = product.shape[1], 2 if kernel is matmul_add else 4
+    is_bias = other.shape == ((channels,) if ndim == 2 else (1, channels, 1, 1))
+    fits = addition.outputs[0].shape == product.shape and all(len(v.shape) == ndim for v in maker.values)
+    if not (is_bias and fits):
+        return None
+    return Operation(kernel, (*maker.inputs, other), addition.outputs, maker.attributes, addition.is_backward)
 
 
-def _with_bias(kernel: Primitive) -> Callable[[Operation, Any, Operation], Operation | None]:
-    def rule(maker: Operation, other: Any, addition: Operation) -> Operation | None:
-        product = maker.outputs[0]
-        channels = product.shape[1]
-        row = (channels,) if kernel is matmul_add else (1, channels, 1, 1)
-        is_bias = isinstance(other, Value) and other.shape == row
-        if (
-            not is_bias
-            or addition.outputs[0].shape != product.shape
-            or any(len(o.shape) < 2 for o in maker.values)
-        ):
-            return None
-        if kernel is matmul_add and any(len(o.shape) != 2 for o in maker.values):
-            return None
-        return _fused(kernel, (*maker.inputs, other), maker.attributes, addition)
-
-    return rule
-
-
-def _fused(
-    kernel: Primitive, inputs: tuple[Any, ...], attributes: dict[str, Any], addition: Operation
-) -> Operation:
-    return Operation(kernel, inputs, addition.outputs, attributes, addition.is_backward)
-
-
-_FUSIONS: dict[str, Callable[[Operation, Any, Operation], Operation | None]] = {
-    "neg": _subtraction,
-    "matmul": _with_bias(matmul_add),
-    "conv2d": _with_bias(conv2d_add),
-}
+_KERNELS: dict[str, Primitive] = {"neg": subtract, "matmul": matmul_add, "conv2d": conv2d_add}
+"""What computes an operation and the addition that reads it."""
 
 
 PASSES: dict[str, Callable[[Graph], Graph]] = {

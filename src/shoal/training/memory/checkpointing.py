@@ -41,17 +41,6 @@ class ModelBlock:
     start: int = 0
     """The position of the first layer in that sequence: a module may stand there more than once."""
 
-    @property
-    def stop(self) -> int:
-        """The position after the last layer."""
-        return self.start + len(self.layers)
-
-    def forward(self, value: Tensor) -> Tensor:
-        """The layers of a flat sequence, one after the other."""
-        for layer in self.layers:
-            value = layer(value)
-        return value
-
 
 def blocks_of(model: nn.Module) -> list[ModelBlock]:
     """The blocks of a model, in the order of its modules.
@@ -110,7 +99,7 @@ Forward = Callable[..., Any]
 
 @final
 class SequenceOfBlocks:
-    """The forward pass of a flat sequence whose layers are grouped into blocks."""
+    """The forward pass of a flat sequence: of layers, or of blocks into which they are grouped."""
 
     def __init__(self, steps: Sequence[Forward]) -> None:
         self.steps = steps
@@ -143,23 +132,24 @@ def replace_forward(
     steps: list[Forward] = []
     at = 0
     for block in segments:
-        steps += [*layers[at : block.start], replaced(block.name, block.forward, block.layers)]
-        at = block.stop
+        forward = SequenceOfBlocks(block.layers)
+        steps += [*layers[at : block.start], replaced(block.name, forward, block.layers)]
+        at = block.start + len(block.layers)
     owner.forward = SequenceOfBlocks([*steps, *layers[at:]])  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def checkpoint_blocks(model: nn.Module, every: int) -> None:
     """Recompute every n-th block of a model in backward; 0: none."""
-    if every:
-        # The last of every n: the first block then has its activations, and is the last one backward needs.
-        chosen = blocks_of(model)[every - 1 :: every]
-        if not chosen:
-            raise ConfigError(
-                f"--memory.checkpoint {every} recomputes one block of every {every}, but the model has "
-                f"{len(blocks_of(model))}",
-                f"Use --memory.checkpoint {len(blocks_of(model))} or less.",
-            )
-        replace_forward(chosen, RecomputedBlock)
+    if not every:
+        return
+    blocks = blocks_of(model)
+    if every > len(blocks):
+        raise ConfigError(
+            f"--memory.checkpoint {every} recomputes one block of every {every}, but the model has {len(blocks)}",
+            f"Use --memory.checkpoint {len(blocks)} or less.",
+        )
+    # The last of every n: the first block then has its activations, and is the last one backward needs.
+    replace_forward(blocks[every - 1 :: every], RecomputedBlock)
 
 
 class SavedTensors(Protocol):
@@ -216,6 +206,10 @@ class _Holder:
         self.value: Any = None
 
 
+_TENSOR = object()
+"""Stands for a tensor among the inputs of a block."""
+
+
 class _CompleteError(Exception):
     """All holders are full: the rest of the block need not be computed."""
 
@@ -226,20 +220,19 @@ class _FirstPass:
 
     def __init__(self, block: RecomputedBlock, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._block = block
-        tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
+        values = [*args, *kwargs.values()]
+        tensors = [value for value in values if isinstance(value, Tensor)]
         self._versions = [(tensor, tensor._version) for tensor in tensors]
         # Saved like any tensor for backward: hooks around the block see the inputs, and may move them elsewhere.
         started = torch.empty(0, requires_grad=True)
         # The result is kept, too: before torch 2.13, what a function saved is gone with it.
         self._inputs: Any = _KeepInputs.apply(started, *tensors)
-        self._args = [None if isinstance(value, Tensor) else value for value in args]
-        self._are_tensors = [isinstance(value, Tensor) for value in args]
-        self._kwargs = {key: None if isinstance(value, Tensor) else value for key, value in kwargs.items()}
-        self._tensor_keys = [key for key, value in kwargs.items() if isinstance(value, Tensor)]
-        device = tensors[0].device if tensors else torch.device("cpu")
-        self._device = device
-        self._random_state = random_state(device)
-        self._autocast = _autocast_now(device.type)
+        self._values: list[Any] = [_TENSOR if isinstance(value, Tensor) else value for value in values]
+        self._keys = tuple(kwargs)
+        """The names of the last values."""
+        self._device = tensors[0].device if tensors else torch.device("cpu")
+        self._random_state = random_state(self._device)
+        self._autocast = _autocast_now(self._device.type)
         self._holders: list[weakref.ref[_Holder]] = []
         self._num_filled = 0
 
@@ -270,11 +263,9 @@ class _FirstPass:
 
     def _repeat(self) -> None:
         tensors = iter(self._inputs.grad_fn.saved_tensors[1:])
-        args = [
-            next(tensors) if is_tensor else value
-            for value, is_tensor in zip(self._args, self._are_tensors, strict=True)
-        ]
-        kwargs = self._kwargs | {key: next(tensors) for key in self._tensor_keys}
+        values = [next(tensors) if value is _TENSOR else value for value in self._values]
+        at = len(values) - len(self._keys)
+        kwargs = dict(zip(self._keys, values[at:], strict=True))
         self._num_filled = 0
         is_gpu = self._device.type == "cuda"
         with (
@@ -286,7 +277,7 @@ class _FirstPass:
         ):
             set_random_state(self._random_state, self._device)
             try:
-                self._block.forward(*args, **kwargs)
+                self._block.forward(*values[:at], **kwargs)
             except _CompleteError:
                 return
         raise ConfigError(

@@ -87,7 +87,7 @@ class OffloadedActivations:
         key = _address(storage), tensor._version
         if key in self._known and (known := self._known[key][1]()) is not None:
             return known
-        stored = _InFile(storage, self._file) if self._file else _OnHost(storage)
+        stored = _in_file(storage, self._file) if self._file else _on_host(storage)
         self._known[key] = StorageWeakRef(storage), weakref.ref(stored, lambda _: self._known.pop(key, None))
         return stored
 
@@ -110,10 +110,12 @@ class _Saved:
     offset: int
 
 
+@final
 class _Stored:
     """A storage that is elsewhere. Once it was read, it is here until no operation needs it any more."""
 
-    def __init__(self) -> None:
+    def __init__(self, read: Callable[[], UntypedStorage]) -> None:
+        self._read = read
         self._here: UntypedStorage | None = None
 
     def storage(self) -> UntypedStorage:
@@ -122,41 +124,28 @@ class _Stored:
             self._here = self._read()
         return self._here
 
-    def _read(self) -> UntypedStorage:
-        raise NotImplementedError
 
-
-@final
-class _OnHost(_Stored):
+def _on_host(storage: UntypedStorage) -> _Stored:
     """A copy in pinned memory: the GPU copies on its own, in the order of its other work."""
-
-    def __init__(self, storage: UntypedStorage) -> None:
-        super().__init__()
-        self._device = storage.device
-        self._copy = torch.empty(storage.nbytes(), dtype=torch.uint8, pin_memory=True)
-        self._copy.copy_(_bytes_of(storage), non_blocking=True)
-
-    def _read(self) -> UntypedStorage:
-        return self._copy.to(self._device, non_blocking=True).untyped_storage()
+    copy = torch.empty(storage.nbytes(), dtype=torch.uint8, pin_memory=True)
+    copy.copy_(_bytes_of(storage), non_blocking=True)
+    device = storage.device
+    return _Stored(lambda: copy.to(device, non_blocking=True).untyped_storage())
 
 
-@final
-class _InFile(_Stored):
+def _in_file(storage: UntypedStorage, file: "_ActivationFile") -> _Stored:
     """A place in the file, which is free again when nothing needs it."""
+    device, num_bytes = storage.device, storage.nbytes()
+    offset = file.write(_bytes_of(storage).cpu())
 
-    def __init__(self, storage: UntypedStorage, file: "_ActivationFile") -> None:
-        super().__init__()
-        self._device, self._num_bytes, self._file = storage.device, storage.nbytes(), file
-        self._offset = file.write(_bytes_of(storage).cpu())
+    def read() -> UntypedStorage:
+        found = torch.empty(num_bytes, dtype=torch.uint8)
+        file.read(found, offset)
+        return found.to(device).untyped_storage()
 
-    def _read(self) -> UntypedStorage:
-        found = torch.empty(self._num_bytes, dtype=torch.uint8)
-        self._file.read(found, self._offset)
-        return found.to(self._device).untyped_storage()
-
-    def __del__(self) -> None:
-        if hasattr(self, "_offset"):
-            self._file.free()
+    stored = _Stored(read)
+    weakref.finalize(stored, file.free)
+    return stored
 
 
 @final

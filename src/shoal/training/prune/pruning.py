@@ -1,7 +1,6 @@
 """The network that a run starts with (weights of an earlier run, channels removed), and masks that change in it."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, final
@@ -22,23 +21,16 @@ from shoal.training.progress import Progress
 from shoal.training.saved import exists, open_saved, weights_of, widths_of
 
 
-@dataclass(frozen=True)
-class StartingPoint:
-    """How the model was changed before the first step."""
-
-    widths: Widths = field(default_factory=Widths)
-    """Of a network that has shrunk; empty otherwise."""
-    rewound: Callable[[], Mapping[str, Tensor]] | None = None
-    """The weights to go back to once the masks are chosen, with `--prune.rewind`."""
-
-
 def prepare(
     model: nn.Module, config: RunConfig, sample: Tensor, resumed: RunFolder | None = None
-) -> StartingPoint:
+) -> tuple[Widths, Callable[[], Mapping[str, Tensor]] | None]:
     """Change a model that was built from the seed into the model of the first step, in place.
 
     Phase 1, weights: from `--start`. Phase 2, `--prune channels`: remove channels. A resumed run only takes its
     widths; its weights are in its checkpoint.
+
+    Returns the widths of a network that has shrunk and, with `--prune.rewind`, the weights to go back to once the masks
+    are chosen.
     """
     rewind = config.prune.rewind if isinstance(config.prune, WeightPruneConfig) else None
     initial = {name: tensor.clone() for name, tensor in model.state_dict().items()} if rewind == 0 else {}
@@ -46,7 +38,7 @@ def prepare(
     if resumed is not None:
         widths = widths_of(resumed)
         resize(model, widths)
-        return StartingPoint(widths, rewound)
+        return widths, rewound
     widths = load_start(model, config.train.start) if config.train.start else Widths()
     if rewind == 0 and widths:
         raise ConfigError(
@@ -58,7 +50,7 @@ def prepare(
     if isinstance(config.prune, ChannelsConfig):
         for name, sizes in shrink(model, choose_channels(model, config.prune), sample).items():
             widths.setdefault(name, {}).update(sizes)
-    return StartingPoint(widths, rewound)
+    return widths, rewound
 
 
 def _weights_at(step: int, initial: Mapping[str, Tensor], start: str) -> Mapping[str, Tensor]:

@@ -18,7 +18,7 @@ from shoal.comm.mesh import Mesh
 from shoal.comm.threads.group import ThreadGroup
 from shoal.config.checks import input_shape
 from shoal.config.schema import RunConfig
-from shoal.config.sections.data import BuiltInDataConfig, SyntheticConfig
+from shoal.config.sections.data import SyntheticConfig
 from shoal.config.sections.values import Custom, is_own
 from shoal.events.spans import SpanRecorder
 from shoal.models.metrics import Measure
@@ -157,6 +157,7 @@ def tensor_parts(config: RunConfig, mesh: Mesh, model: nn.Module, sample: Tensor
 
 
 OUTPUTS = {"regression": 1, "text": 256}
+"""Of synthetic data, where its classes do not say it."""
 
 
 def check_division(config: RunConfig) -> None:
@@ -179,7 +180,10 @@ def check_division(config: RunConfig) -> None:
         or not (is_divided or is_invariant)
     ):
         return
-    model = models.without_weights(config.model, input_shape(config.data), _num_outputs(config.data))
+    data, num_outputs = config.data, 10
+    if isinstance(data, SyntheticConfig):
+        num_outputs = OUTPUTS.get(data.task, data.classes)
+    model = models.without_weights(config.model, input_shape(data), num_outputs)
     if is_invariant:
         refuse_batch_statistics(model)
     from shoal.strategies.pipeline.cut import check_num_stages, cut_by_name, cut_for_rpc
@@ -196,9 +200,3 @@ def check_division(config: RunConfig) -> None:
 
         group, *_ = ThreadGroup.world(parts)  # dividing layers does not communicate; trying them would
         divide(model, group, read_plan(config.tensor.plan) if config.tensor.plan else None)
-
-
-def _num_outputs(data: BuiltInDataConfig) -> int:
-    if not isinstance(data, SyntheticConfig):
-        return 10
-    return OUTPUTS.get(data.task, data.classes)

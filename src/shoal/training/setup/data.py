@@ -32,21 +32,19 @@ def check_same_data(group: Group, data: DataSet) -> None:
     rank_0, *others = [text.split("\n") for text in gather_texts(group, "\n".join(mine))]
     for rank, theirs in enumerate(others, 1):
         for ours, other in zip(rank_0, theirs, strict=False):
-            if ours != other:
-                raise DataError(_difference(data.name, rank, ours.split(), other.split()), HINT)
+            if ours == other:
+                continue
+            (split, number, _), (_, their_number, _) = ours.split(), other.split()
+            fault = f"has {their_number} samples of {split}, and rank 0 has {number}"
+            if number == their_number:
+                fault = f"has other samples of {split} than rank 0, or in another order"
+            raise DataError(f"data {data.name}: rank {rank} {fault}", HINT)
 
 
 HINT = (
     "Every worker calls the function, and must get the same samples in the same order: draw random numbers from a "
     "seed, such as numpy.random.default_rng(0) or torch.Generator().manual_seed(0)."
 )
-
-
-def _difference(name: str, rank: int, ours: list[str], theirs: list[str]) -> str:
-    (split, number, _), (_, their_number, _) = ours, theirs
-    if number != their_number:
-        return f"data {name}: rank {rank} has {their_number} samples of {split}, and rank 0 has {number}"
-    return f"data {name}: rank {rank} has other samples of {split} than rank 0, or in another order"
 
 
 def _checksum(tensor: Tensor) -> int:

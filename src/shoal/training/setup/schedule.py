@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 from shoal.config.custom import calling, check_options, load
 from shoal.config.sections.optimizer import ConstantConfig, CosineConfig, ScheduleConfig, StepDecayConfig
@@ -26,8 +28,7 @@ def factor(config: ScheduleConfig, total_steps: int) -> Factor:
     """
     if isinstance(config, Custom):
         return _own(config, total_steps)
-    after_warmup = _AFTER_WARMUP[type(config)](config, total_steps)
-
+    after_warmup = partial(_AFTER_WARMUP[type(config)], config, total_steps)
     if not config.warmup:
         return after_warmup
 
@@ -59,23 +60,14 @@ def _own(config: Custom, total_steps: int) -> Factor:
     return at
 
 
-def _constant(config: ConstantConfig, total_steps: int) -> Factor:
-    return lambda step: 1.0
-
-
-def _step_decay(config: StepDecayConfig, total_steps: int) -> Factor:
-    return lambda step: config.factor ** (step // config.every)
-
-
-def _cosine(config: CosineConfig, total_steps: int) -> Factor:
+def _cosine(config: CosineConfig, total_steps: int, step: int) -> float:
     last = max(total_steps - config.warmup - 1, 1)
-    return lambda step: (
-        config.floor + (1 - config.floor) * (1 + math.cos(math.pi * min(step / last, 1.0))) / 2
-    )
+    return config.floor + (1 - config.floor) * (1 + math.cos(math.pi * min(step / last, 1.0))) / 2
 
 
-_AFTER_WARMUP: dict[type, Callable[..., Factor]] = {
-    ConstantConfig: _constant,
-    StepDecayConfig: _step_decay,
+_AFTER_WARMUP: dict[type, Callable[[Any, int, int], float]] = {
+    ConstantConfig: lambda config, total_steps, step: 1.0,
+    StepDecayConfig: lambda config, total_steps, step: config.factor ** (step // config.every),
     CosineConfig: _cosine,
 }
+"""The factor of a step, counted from the end of the warm-up."""
