@@ -16,14 +16,10 @@ from shoal.prune.channels.widths import rebuild
 from shoal.report.findings import Measured, inside_run, over_seeds
 from shoal.training.build import build_model
 from shoal.training.prune.one_shot import PrunedOnce, prune_once, pruning_config
-<<<<<<< HEAD:src/shoal_labs/optimise/pruning/measure.py
-from shoal.training.reopen import open_saved
+from shoal.training.saved import open_saved
 from shoal_labs.optimise.pruning.plan import BATCH_SIZE, KINDS, USUAL, PruningPlan, name_of, settings_of
 from shoal_labs.runs import Runs
 from shoal_labs.timing.contest import contest, one_thread
-=======
-from shoal.training.saved import open_saved
->>>>>>> ce:src/shoal/labs/optimise/pruning/measure.py
 
 WHOLE = "whole"
 BUDGET_S = 60.0
