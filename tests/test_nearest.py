@@ -2,7 +2,7 @@
 
 import pytest
 
-from shoal.cli.main import COMMANDS
+from shoal.cli.main import all_commands
 from shoal.cli.train import TrainFlags
 from shoal.config.flags import flags_of
 from shoal.config.read import known_flags
@@ -47,9 +47,9 @@ def test_no_guess_is_better_than_a_misleading_one(written):
 
 
 def test_commands_and_values():
-    assert nearest("version", [*COMMANDS, "--version"]) == "--version"
-    assert nearest("version", COMMANDS) is None
-    assert nearest("eval", COMMANDS) == "evaluate"
+    assert nearest("version", [*all_commands(), "--version"]) == "--version"
+    assert nearest("version", all_commands()) is None
+    assert nearest("eval", all_commands()) == "evaluate"
     assert nearest("gpu", ["auto", "cpu", "cuda"]) == "cuda"
     assert nearest("SGD", ["sgd", "gd"]) == "sgd"
     assert nearest("allreduce", ["all_reduce", "reduce"]) == "all_reduce"

@@ -6,11 +6,11 @@ from pathlib import Path
 
 TESTS = Path(__file__).parent
 SOURCE = TESTS.parent / "src"
-PACKAGE = SOURCE / "shoal"
+PACKAGE, LABS = SOURCE / "shoal", SOURCE / "shoal_labs"
 ACROSS_ROOMS = {"contracts", "processes", "examples", "faults"}
 """Folders whose tests are not of one module, like the files directly in tests/."""
 COMMENT = re.compile(r"(?m)#.*$")
-DOTTED = re.compile(r"\bshoal(\.\w+)+")
+DOTTED = re.compile(r"\bshoal(_labs)?(\.\w+)+")
 FROM = re.compile(r"(?m)\bfrom (shoal[\w.]*) import (\([^)]*\)|.*$)")
 MADE = re.compile(r'import_module\(\s*f"([^"]*)"')
 """`import_module(f"{package}.check")` may import several."""
@@ -22,7 +22,12 @@ def module_name(path: Path, root: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-MODULES = {module_name(path, SOURCE): path for path in PACKAGE.rglob("*.py") if path.stem.isidentifier()}
+MODULES = {
+    module_name(path, SOURCE): path
+    for package in (PACKAGE, LABS)
+    for path in package.rglob("*.py")
+    if path.stem.isidentifier()
+}
 """Modules by name; a file whose name cannot be imported is a program."""
 
 
@@ -53,7 +58,8 @@ def named_modules(path: Path) -> set[str]:
 
 def reached_by_tests() -> set[str]:
     waiting = {module for path in TESTS.rglob("*.py") for module in named_modules(path)}
-    waiting.add("shoal.__main__")  # `python -m shoal`
+    waiting |= {"shoal.__main__", "shoal_labs.__main__"}  # `python -m shoal`
+    waiting.add("shoal_labs.command.command")  # an entry point
     reached: set[str] = set()
     while waiting:
         module = waiting.pop()
@@ -63,8 +69,9 @@ def reached_by_tests() -> set[str]:
 
 
 def names_a_module(test: Path) -> bool:
-    """Whether `tests/ROOM/test_X.py` or `test_X_topic.py` has a module or package `shoal/ROOM/X`."""
-    folder = PACKAGE / test.parent.relative_to(TESTS)
+    """Whether `tests/ROOM/test_X.py` or `test_X_topic.py` has a module or package `shoal/ROOM/X` (labs: `shoal_labs/X`)."""
+    room, *inner = test.parent.relative_to(TESTS).parts
+    folder = LABS.joinpath(*inner) if room == "labs" else PACKAGE.joinpath(room, *inner)
     words = test.stem.removeprefix("test_").split("_")
     candidates = ["_".join(words[:length]) for length in range(1, len(words) + 1)]
     return any((folder / f"{name}.py").is_file() or (folder / name).is_dir() for name in candidates)

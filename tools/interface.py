@@ -12,7 +12,7 @@ from typing import Any
 
 import shoal
 from shoal.cli.command import CommandGroup
-from shoal.cli.main import COMMANDS, declared
+from shoal.cli.main import all_commands, declared
 from shoal.cli.topics import sections
 from shoal.config.flags import flags_of, usage_of
 from shoal.config.read import known_flags
@@ -20,7 +20,7 @@ from shoal.config.read import known_flags
 
 def flags() -> Iterator[str]:
     """A line for each flag of each command."""
-    for name in COMMANDS:
+    for name in all_commands():
         found = declared(name)
         commands = found.commands if isinstance(found, CommandGroup) else {"": found}
         for key, command in commands.items():

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from shoal.cli.main import COMMANDS, main
+from shoal.cli.main import all_commands, main
 
 
 def shoal(*words, cwd=None, timeout=60):
@@ -51,7 +51,7 @@ def test_the_current_directory_is_not_imported_from(tmp_path, words):
 
 
 def test_every_command_has_help(capsys):
-    for name in COMMANDS:
+    for name in all_commands():
         assert main([name, "--help"]) == 0
         page = capsys.readouterr().out
         assert f"shoal {name}" in page
@@ -65,7 +65,7 @@ def test_help_without_a_name_lists_every_command_once(capsys):
         assert main(words) == 0
         pages.append(capsys.readouterr().out)
     assert len({*pages}) == 1
-    for name in COMMANDS:
+    for name in all_commands():
         assert len(re.findall(rf"^  {name} ", pages[0], re.MULTILINE)) == 1
 
 

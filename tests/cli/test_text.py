@@ -2,7 +2,7 @@
 
 import pytest
 
-from shoal.cli.main import COMMANDS, main
+from shoal.cli.main import all_commands, main
 from shoal.cli.text import caution, paragraph, rows, with_pages
 
 ROWS = {
@@ -35,7 +35,7 @@ def test_paragraphs_are_wrapped_and_code_is_not(monkeypatch):
 
 PAGES = [
     (),
-    *((name,) for name in COMMANDS),
+    *((name,) for name in all_commands()),
     ("data", "partition"),
     ("data", "fetch"),
     ("lab", "3"),

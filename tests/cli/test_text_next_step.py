@@ -5,7 +5,7 @@ from importlib import import_module
 
 import pytest
 
-from shoal.cli.main import COMMANDS, main
+from shoal.cli.main import main
 from shoal.compare.variants import variants_of
 from shoal.config.sections.values import Custom
 
@@ -31,7 +31,7 @@ def last_line(capsys, *argv):
 def is_understood(command):
     """Whether the words after "shoal" are a command with its words and flags."""
     name, *words = command
-    found = import_module(COMMANDS[name]).COMMAND
+    found = import_module(module_of(name)).COMMAND
     if hasattr(found, "commands"):
         found, words = found.commands[words[0]], words[1:]
     return found.parse(words, None) is not None
