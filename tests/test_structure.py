@@ -69,7 +69,7 @@ def reached_by_tests() -> set[str]:
 
 
 def names_a_module(test: Path) -> bool:
-    """Whether `tests/ROOM/test_X.py` or `test_X_topic.py` has a module or package `shoal/ROOM/X` (labs: `shoal_labs/X`)."""
+    """Whether `tests/ROOM/test_X.py` or `test_X_topic.py` has a module or package `shoal/ROOM/X`, or `shoal_labs/X`."""
     room, *inner = test.parent.relative_to(TESTS).parts
     folder = LABS.joinpath(*inner) if room == "labs" else PACKAGE.joinpath(room, *inner)
     words = test.stem.removeprefix("test_").split("_")

@@ -5,7 +5,7 @@ from importlib import import_module
 
 import pytest
 
-from shoal.cli.main import main
+from shoal.cli.main import main, module_of
 from shoal.compare.variants import variants_of
 from shoal.config.sections.values import Custom
 
