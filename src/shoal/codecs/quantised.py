@@ -48,10 +48,6 @@ class Half(Linear):
             flat = flat.clamp(-most, most)
         return flat.to(self.dtype, copy=True)
 
-    def reconstruct(self, coordinates: Tensor, basis: Tensor | None, out: Tensor) -> None:
-        """The elements in their own precision."""
-        out.copy_(coordinates.view(out.shape))
-
 
 @dataclass(frozen=True)
 class Blocked(Scaled):

@@ -43,7 +43,8 @@ def chunks(rows: Iterable[Row]) -> Iterator[Row]:
     bytes_at_once = BYTES_PER_THREAD * torch.get_num_threads()
     for row in rows:
         first = row[0]
-        if first.nbytes <= bytes_at_once or not first.is_cpu or not _can_be_flattened(row):
+        stays_whole = first.nbytes <= bytes_at_once or not first.is_cpu
+        if stays_whole or not is_dense(first) or len({tensor.stride() for tensor in row}) > 1:
             yield row
         else:
             elements = bytes_at_once // first.element_size()
@@ -67,10 +68,6 @@ def is_dense(tensor: Tensor) -> bool:
             return False
         expected *= size
     return True
-
-
-def _can_be_flattened(row: Row) -> bool:
-    return is_dense(row[0]) and len({tensor.stride() for tensor in row}) == 1
 
 
 def _flattened(tensor: Tensor) -> Tensor:

@@ -111,16 +111,6 @@ class DynamicCode:
             values += [(1 + 9 * step / steps) / 10 ** (decade + 1) for step in range(1, steps + 1)]
         return torch.tensor(values, dtype=torch.float64)
 
-    def error_bound(self, magnitude: Tensor) -> Tensor:
-        """The largest error of values of this magnitude, in a block whose largest is 1: the bound of the docstring."""
-        bound = torch.full_like(magnitude, 10.0**-self._decades)
-        for decade in range(self._decades, -1, -1):
-            half_step = 0.45 * 10**-decade / 2 ** (self._decades - decade)
-            within = magnitude > 10.0 ** -(decade + 1)
-            bound[within] = half_step + 2.0**-11 * 10**-decade
-        # Below the smallest magnitude, its whole size: a value that is not zero may be rounded up to it.
-        return bound.clamp_(min=10.0**-self._decades)
-
     def encode(self, values: Tensor, codes: Tensor, scales: Tensor, scratch: Scratch | None = None) -> None:
         """Encode flat values into bytes and a scale for each block; the last block may be shorter."""
         whole = len(values) // BLOCK * BLOCK

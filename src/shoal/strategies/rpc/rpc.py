@@ -16,6 +16,7 @@ from typing import Any, TypeVar, final
 
 import torch
 from torch import Tensor
+from torch.distributed import autograd
 
 from shoal.comm.agree import share_text
 from shoal.comm.alone import alone
@@ -124,7 +125,7 @@ class Rpc(Strategy):
 
     def _step(self, batch: Batch, share: Share, lr: float) -> StepResult:
         span = self._span
-        with torch_rpc.autograd_context() as context:
+        with autograd.context() as context:
             with self._waiting("forward"):
                 inputs = batch.inputs.chunk(self._num_microbatches)
                 futures = [self._forward(each, training=True) for each in inputs]
@@ -136,7 +137,7 @@ class Rpc(Strategy):
                 loss = torch.stack([each.detach() for each in losses]).sum() * scale
             self._where = f"the backward pass of {self._step_name}"
             with self._waiting("backward"), self._computing(outputs):
-                torch_rpc.backward(context, [each * scale for each in losses])
+                autograd.backward(context, [each * scale for each in losses])
             self._where = f"the update of {self._step_name}"
             with self._waiting("update"):
                 stop_signal, may_update = self._agree(context, loss, share, lr)

@@ -12,6 +12,7 @@ from typing import Any, final
 
 import torch
 from torch import Tensor, nn
+from torch.distributed import autograd, rpc
 
 from shoal.comm.group import Group
 from shoal.events.spans import SpanRecorder, host_ns
@@ -65,7 +66,8 @@ class RpcStage:
 
     def forward(self, value: Any, training: bool) -> Tensor:
         """The outputs of the layers. `value`: the inputs, or a reference to the outputs of the stage before."""
-        inputs = torch_rpc.fetched(value)  # from worker to worker; the driver never sees it
+        # From worker to worker; the driver never sees it.
+        inputs: Tensor = value if isinstance(value, Tensor) else value.to_here()
         with self._reporting(), self._layers_lock, torch.set_grad_enabled(training):
             self._model.train(training)
             # An evaluation is not part of a step, and its time not part of the step's time.
@@ -78,7 +80,7 @@ class RpcStage:
 
     def parameters(self) -> list[Any]:
         """References to the parameters, for the distributed optimizer."""
-        return torch_rpc.own_references(list(self.params.values()))
+        return [rpc.RRef(param) for param in self.params.values()]
 
     def gradient_square(self, context: int, step: tuple[StepResult, int, float]) -> tuple[float, int]:
         """The squared norm of the gradients in a context, and the stop signal of this worker.
@@ -87,7 +89,7 @@ class RpcStage:
         """
         with self._reporting():
             self._step = step
-            grads = torch_rpc.gradients(context).values()
+            grads = autograd.get_gradients(context).values()
             square = sum(float(grad.flatten().dot(grad.flatten())) for grad in grads)
             return square, self.serving.stop_signal()
 

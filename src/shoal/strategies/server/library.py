@@ -21,7 +21,7 @@ from shoal.strategies.replicas.initial_state import sync_initial_state
 from shoal.strategies.server.messages import Request, RequestKind, ServerClient
 from shoal.strategies.server.settings import ServerConfig
 from shoal.strategies.server.shards import Shard
-from shoal.strategies.server.updates import Rules, Updates, answer_requests
+from shoal.strategies.server.updates import Updates, answer_requests
 from shoal.strategies.update import Update
 
 Returned = TypeVar("Returned")
@@ -101,7 +101,7 @@ class ParameterServer:
             )
             first = next(iter(trained.values())).detach()
             like = first.new_zeros((), dtype=first.dtype.to_real())
-            self._updates = Updates(shard, Rules(config, size), guard, like)
+            self._updates = Updates(shard, config, size, guard, like)
         else:
             update.check_divisible()
             self._client = ServerClient(world, servers, self._params)

@@ -31,8 +31,7 @@ from shoal.strategies.tensor.convolution import (
     ColumnConv2d,
     DividedDropout,
     RowConv2d,
-    divided_batch_norm,
-    divided_group_norm,
+    divided_norm,
 )
 from shoal.strategies.tensor.linear import ColumnLinear, RowLinear
 from shoal.strategies.tensor.parts import Cut
@@ -165,8 +164,8 @@ CUTS: dict[str, dict[type[nn.Module], Divide]] = {
         nn.Embedding: _by(GatheredEmbedding),
     },
     "divided": {
-        nn.BatchNorm2d: _by(divided_batch_norm, PER_CHANNEL),
-        nn.GroupNorm: _by(divided_group_norm, PER_CHANNEL),
+        nn.BatchNorm2d: _by(divided_norm, PER_CHANNEL),
+        nn.GroupNorm: _by(divided_norm, PER_CHANNEL),
         nn.Dropout: _by(DividedDropout, {}),
         nn.Dropout2d: _by(DividedDropout, {}),
     },
