@@ -14,7 +14,7 @@ norm) or per group of channels (group norm): a worker that has all of a channel 
 computes, without communication.
 """
 
-from typing import ClassVar, cast, final
+from typing import Any, ClassVar, cast, final
 
 import torch
 from torch import Tensor, nn
@@ -102,7 +102,7 @@ class RowConv2d(nn.Conv2d):
 PER_CHANNEL = {name: Cut(0) for name in ("weight", "bias", "running_mean", "running_var")}
 
 
-def divided_norm(whole: nn.BatchNorm2d | nn.GroupNorm, group: Group, name: str) -> nn.Module:
+def divided_norm(whole: Any, group: Group, name: str) -> nn.Module:
     """The norm with this worker's channels, changed in place."""
     if isinstance(whole, nn.GroupNorm):
         check_divides(name, whole.num_groups, "groups of channels", group)
@@ -117,6 +117,7 @@ def divided_norm(whole: nn.BatchNorm2d | nn.GroupNorm, group: Group, name: str) 
             setattr(whole, key, part_of(tensor, cut, group))
         elif tensor is not None:
             setattr(whole, key, cut.part(tensor, group))
+    whole.cuts = PER_CHANNEL
     return whole
 
 
@@ -127,6 +128,8 @@ class DividedDropout(nn.Module):
     All workers of the group have the same random state: each draws the whole mask, so that the states stay equal and
     different features have different masks. Costs a mask of the whole width.
     """
+
+    cuts: ClassVar[dict[str, Cut]] = {}
 
     def __init__(self, whole: nn.Dropout | nn.Dropout2d, group: Group, name: str) -> None:
         super().__init__()

@@ -86,9 +86,9 @@ def divide(
             model.set_submodule(name, on_worker(model.get_submodule(name), group, owner, name))
             alone |= {each for each in names if owner == group.rank and each.startswith(f"{name}.")}
             continue
-        layer = divided(cut, model.get_submodule(name), group, name)
-        model.set_submodule(name, layer.module)
-        cuts |= {f"{name}.{key}": each for key, each in layer.cuts.items() if f"{name}.{key}" in names}
+        layer, layer_cuts = divided(cut, model.get_submodule(name), group, name)
+        model.set_submodule(name, layer)
+        cuts |= {f"{name}.{key}": each for key, each in layer_cuts.items() if f"{name}.{key}" in names}
     held = frozenset(model.state_dict())
     repeated = held - cuts.keys() - alone if group.rank else frozenset[str]()
     parts = TensorParts(group, cuts_by_layer, names, cuts, alone, repeated)
