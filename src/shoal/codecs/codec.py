@@ -124,7 +124,10 @@ class Codec(ABC):
 
 
 class Additive(Codec):
-    """A codec whose payload is added to dense memory without a dense copy of its own."""
+    """A codec whose payload is added to dense memory without a dense copy of its own.
+
+    The first tensor of the payload has the scales or the values: what the payload stands for is proportional to it.
+    """
 
     def decode(self, payload: Payload, form: Form, seed: int) -> Tensor:
         """The payload, added to zero."""
@@ -135,10 +138,6 @@ class Additive(Codec):
     @abstractmethod
     def add(self, payload: Payload, out: Tensor, seed: int) -> None:
         """Add a decoded gradient to `out`."""
-
-
-class Scaled(Additive):
-    """A codec whose payload has scales first: what it stands for is proportional to them."""
 
     def subtract(self, x: Tensor, payload: Payload, seed: int) -> None:
         """Add what the negative scales stand for."""

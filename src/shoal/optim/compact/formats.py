@@ -143,7 +143,9 @@ class DynamicCode:
     def _tables(self, device: torch.device) -> "_Tables":
         if device not in self._on_device:
             numbers = (torch.tensor(number, dtype=torch.int32) for number in (_SHIFT, _NUM_CELLS - 1))
-            tables = self._codes_of_cells(), self._values_of_codes(), *numbers
+            magnitudes = self.magnitudes.float()
+            values = torch.cat((magnitudes, -magnitudes)) if self.signed else magnitudes
+            tables = self._codes_of_cells(), values, *numbers
             self._on_device[device] = _Tables(*(table.to(device) for table in tables))
         return self._on_device[device]
 
@@ -159,10 +161,6 @@ class DynamicCode:
         else:
             codes[1:].clamp_(min=1)  # the first cell belongs to 0
         return codes
-
-    def _values_of_codes(self) -> Tensor:
-        magnitudes = self.magnitudes.float()
-        return torch.cat((magnitudes, -magnitudes)) if self.signed else magnitudes
 
 
 SIGNED = DynamicCode(signed=True)
