@@ -73,7 +73,7 @@ class Rpc(Strategy):
         self.copies = alone()  # the driver alone evaluates
         self.serves = group.rank > 0
         self._group, self._guard = group, parts.guard
-        self._span, self._loss, self._zero = whole.span, whole.loss, whole.zero
+        self._span, self._loss = whole.span, whole.loss
         self._measures = whole.measures
         self._num_microbatches = config.microbatches
         ranks = stage_ranks(group.size)
@@ -129,7 +129,10 @@ class Rpc(Strategy):
             with self._waiting("forward"):
                 inputs = batch.inputs.chunk(self._num_microbatches)
                 futures = [self._forward(each, training=True) for each in inputs]
-                outputs = [self._arrived(number, future) for number, future in enumerate(futures)]
+                outputs: list[Tensor] = []
+                for number, future in enumerate(futures):
+                    self._where = f"the outputs of micro-batch {number}, {self._step_name}"
+                    outputs.append(future.wait())
             with span("loss", "compute"), self._computing():
                 labels = batch.labels.split([len(each) for each in inputs])
                 losses = [self._loss(each, its) for each, its in zip(outputs, labels, strict=True)]
@@ -179,10 +182,6 @@ class Rpc(Strategy):
         for stage in remote[:-1]:
             value = stage.remote().forward(value, training)
         return remote[-1].rpc_async().forward(value, training)
-
-    def _arrived(self, number: int, outputs: Any) -> Tensor:
-        self._where = f"the outputs of micro-batch {number}, {self._step_name}"
-        return outputs.wait()
 
     def _agree(self, context: int, loss: Tensor, share: Share, lr: float) -> tuple[int, bool]:
         """The stop signal of any worker, and whether all gradients are finite; the guard raises if it must."""

@@ -25,7 +25,7 @@ from shoal.comm.alone import alone
 from shoal.comm.group import Group
 from shoal.comm.reduction import Op, tree_reduce
 from shoal.strategies.buckets.bucket import Bucket
-from shoal.strategies.buckets.gradient_slots import ABSENT, sparse_gradient
+from shoal.strategies.buckets.gradient_slots import copy_gradients
 from shoal.strategies.buckets.plan import Memory
 from shoal.strategies.pieces.slices import Slices, boundary
 from shoal.strategies.update import Update, Updated
@@ -80,20 +80,7 @@ class FlatCopy:
 
     def take_gradients(self) -> list[str]:
         """Copy the gradients into flat memory, −0 where there is none; the names of parameters without one."""
-        missing: list[str] = []
-        slots, gradients = list[Tensor](), list[Tensor]()
-        for (name, param), slot in zip(self._params.items(), self._slots, strict=True):
-            if param.grad is None:
-                missing.append(name)
-                slot.fill_(ABSENT)
-            elif param.grad.layout is not torch.strided:
-                raise sparse_gradient(name)
-            else:
-                slots.append(slot)
-                gradients.append(param.grad)
-        if slots:
-            torch._foreach_copy_(slots, gradients)  # pyright: ignore[reportPrivateUsage]
-        return missing
+        return copy_gradients(self._params, self._slots)
 
     @torch.no_grad()
     def set_weights(self) -> None:
