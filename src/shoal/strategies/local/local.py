@@ -69,8 +69,7 @@ class LocalSync(Sync):
         params = parts.layout.params
         sync_initial_state(parts.group, super().pieces())
         for param in params.values():
-            if not param.is_contiguous():
-                param.data = param.data.contiguous()
+            param.data = param.data.contiguous()
         # Moments, buffers and the model that is evaluated are averaged as they are.
         encoders = compressed_in(parts.exchange)
         for encoder in encoders:

@@ -1,15 +1,6 @@
 """The schedules by name, and their published formulas.
 
 Each schedule lists what a stage computes; `with_messages` adds the sends and receives.
-
-With p stages and m micro-batches, stage s counted from 0:
-
-    name          bubble                                live activations on stage s
-    sequential    (p − 1) / p                           1
-    gpipe         (p − 1) / (m + p − 1)                 m
-    1f1b          (p − 1) / (m + p − 1)                 min(p − s, m)
-    zero-bubble   about a third of 1f1b's               min(p, m)
-    async         as 1f1b                               min(p − s, m), and up to as many versions of the weights
 """
 
 from collections.abc import Callable, Iterator

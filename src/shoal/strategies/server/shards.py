@@ -37,8 +37,7 @@ def buckets_of(params: Mapping[str, Tensor], group: Group | None = None) -> list
     With a group it is memory that all its members map, and this is a collective.
     """
     for param in params.values():
-        if not param.is_contiguous():
-            param.data = param.data.contiguous()
+        param.data = param.data.contiguous()
     return Memory(group or alone(), params).cut()
 
 

@@ -40,9 +40,11 @@ class TensorParts:
 
     def place(self, name: str, tensor: Tensor, replica: int = 0) -> Place:
         """The place in the whole of what this worker holds; `replica` numbers the replicas of the whole model."""
-        cut, shape = self.cuts.get(name), tuple(tensor.shape)
+        cut = self.cuts.get(name)
         if cut is not None:
-            return cut.place(cut.whole_shape(shape, self.group), self.group, replica)
+            whole = list(tensor.shape)
+            whole[cut.dim] *= self.group.size
+            return cut.place(tuple(whole), self.group, replica)
         if name in self.alone:
             return Place.whole(tensor, replica)
         return Place.whole(tensor, replica * self.group.size + self.group.rank)
