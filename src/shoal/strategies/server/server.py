@@ -17,8 +17,8 @@ The `__init__` of this folder says which files a step passes through.
 """
 
 import json
-from collections.abc import Callable, Mapping
-from typing import Any, final
+from collections.abc import Mapping
+from typing import final
 
 import torch
 from torch import Tensor
@@ -40,7 +40,7 @@ from shoal.strategies.server.push_codec import PushFormat
 from shoal.strategies.server.settings import ServerConfig
 from shoal.strategies.server.shards import Shard
 from shoal.strategies.server.survivors import Survivors
-from shoal.strategies.server.updates import Record, Updates, answer_requests
+from shoal.strategies.server.updates import Updates, answer_requests
 from shoal.strategies.server.worker import ServerWorker
 from shoal.strategies.strategy import Pause, Serving, Share, StepResult, Strategy, Sums
 from shoal.strategies.update import Update, Updated
@@ -129,14 +129,12 @@ class ServerRank(ServingRank):
     def __init__(self, parts: SyncParts, config: ServerConfig, world: Group) -> None:
         super().__init__(parts, world)
         workers, exchange = self.data_size, parts.exchange
-        encodes = isinstance(exchange, Compressed)
-        shard = Shard(parts.layout, parts.update, parts.group, workers, config.gathers, world, encodes)
-        self._push_format = (
-            PushFormat(exchange.config, shard.buckets, parts.group.rank, parts.group.size)
-            if isinstance(exchange, Compressed)
-            else None
-        )
-        self._is_first = parts.group.rank == 0
+        servers, encodes = parts.group, isinstance(exchange, Compressed)
+        shard = Shard(parts.layout, parts.update, servers, workers, config.gathers, world, encodes)
+        self._push_format: PushFormat | None = None
+        if isinstance(exchange, Compressed):
+            self._push_format = PushFormat(exchange.config, shard.buckets, servers.rank, servers.size)
+        self._is_first = servers.rank == 0
         self._survivors = Survivors(world, workers) if config.on_lost == "continue" else None
         robust = exchange if isinstance(exchange, Robust) else None
         gives_turns = self._is_first and config.takes_turns
@@ -145,19 +143,11 @@ class ServerRank(ServingRank):
 
     def serve(self, serving: Serving) -> Pause:
         """Answer requests until the workers pause."""
-        # One server alone decides when to stop, so that all workers stop after the same step.
-        stop_signal = serving.stop_signal if self._is_first else lambda: 0
-        said: dict[str, Any] = json.loads(
-            answer_requests(
-                self._world,
-                self._updates,
-                stop_signal,
-                serving.record,
-                self._survivors,
-                self._push_format,
-            )
-        )
-        return Pause(**said)
+        if not self._is_first:
+            # One server alone decides when to stop, so that all workers stop after the same step.
+            serving = Serving(record=serving.record)
+        text = answer_requests(self._world, self._updates, serving, self._survivors, self._push_format)
+        return Pause(**json.loads(text))
 
 
 @final
@@ -180,18 +170,18 @@ class MappedServer(ServingRank):
         header = empty_header(Request)
         receipt = self._world.recv(header, ANYONE)
         while not receipt.done():
-            self._look(serving.stop_signal, serving.record)
+            self._look(serving)
             self._bell.wait(READ_EVERY_S)
         receipt.wait()
-        self._look(serving.stop_signal, serving.record)
+        self._look(serving)
         self._has_paused = True
         request = decoded(Request, header)  # these workers send no other message
         return Pause(**json.loads(text_of_pause(self._world, receipt.source, request)))
 
-    def _look(self, stop_signal: Callable[[], int], record: Record) -> None:
+    def _look(self, serving: Serving) -> None:
         with self._mutex:
-            self._ledger.note_stop(stop_signal())
+            self._ledger.note_stop(serving.stop_signal())
             updates = self._journal.read()
         for update, is_skipped in updates:
             for event in update.events(is_skipped):
-                record(event)
+                serving.record(event)

@@ -28,7 +28,7 @@ from shoal.strategies.server.push_codec import PushFormat
 from shoal.strategies.server.settings import ServerConfig
 from shoal.strategies.server.shards import Shard
 from shoal.strategies.server.survivors import LostWorker, Survivors
-from shoal.strategies.strategy import EndOfTurns, Share, Turn
+from shoal.strategies.strategy import EndOfTurns, Serving, Share, Turn
 
 Record = Callable[[dict[str, Any]], None]
 
@@ -214,8 +214,7 @@ class Updates:
 def answer_requests(
     world: Group,
     updates: Updates,
-    stop_signal: Callable[[], int] = lambda: 0,
-    record: Record = lambda event: None,
+    serving: Serving = Serving(),  # noqa: B008 (immutable)
     survivors: Survivors | None = None,
     push_format: PushFormat | None = None,
 ) -> str:
@@ -240,7 +239,7 @@ def answer_requests(
         receipt = world.recv(header, ANYONE)
         for lost in _deaths_before(receipt, survivors):
             assert survivors is not None
-            replies = updates.lose(lost, record)
+            replies = updates.lose(lost, serving.record)
             survivors.note(updates.losses)
             send(replies)
         rank, request = receipt.source, decoded(Request, header)
@@ -256,7 +255,7 @@ def answer_requests(
                 if message.numel():  # a server of a small model may hold nothing
                     world.recv(message, rank).wait()
                 push_format.decode(message, number, request.training_step, rows)
-        send(updates.receive(number, request, stop_signal(), record))
+        send(updates.receive(number, request, serving.stop_signal(), serving.record))
 
 
 def _deaths_before(receipt: Receipt, survivors: Survivors | None) -> Iterator[int]:
