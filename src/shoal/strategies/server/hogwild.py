@@ -17,7 +17,7 @@ from shoal.strategies.replicas.initial_state import sync_initial_state
 from shoal.strategies.replicas.sync import Sync, SyncParts
 from shoal.strategies.server.settings import ServerConfig
 from shoal.strategies.server.shards import buckets_of
-from shoal.strategies.server.updates import own_row
+from shoal.strategies.server.updates import clip_alone
 from shoal.strategies.strategy import Share, StepResult, agreed_loss, part_of
 
 
@@ -98,7 +98,10 @@ class Hogwild(Sync):
         if len(gradients) < len(params) and share.num_samples and self._config.unused == "refuse":
             missing = [name for name, param in params.items() if param.grad is None]
             refuse_unused(self._group, missing, len(params))
-        return own_row(self._guard, gradients, loss, share, self._update.clip_norm)
+        self._guard.look(*gradients)
+        row = [*map(float, self._guard.row(loss, share))]
+        clip_alone(gradients, row, self._update.clip_norm)
+        return row
 
     def _may_update(self, row: list[float], loss: Tensor) -> bool:
         """Ask the guard; it raises if a number that is not finite ends the run."""

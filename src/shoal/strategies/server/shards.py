@@ -16,6 +16,7 @@ request and the reply.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import final
 
 import torch
@@ -61,13 +62,15 @@ class FlatCopy:
     """A worker's gradients and weights as flat ranges, one list of them for each server."""
 
     def __init__(self, params: Mapping[str, Tensor], servers: int, world: Group) -> None:
-        self._params = params
         self.is_mapped = world.maps_memory
         """Whether the servers read and write here, so that nothing is sent."""
         gradients, weights = (
             mapped_buckets(params, world)[0] if self.is_mapped else buckets_of(params) for _ in range(2)
         )
-        self._slots, self._weights = _views(gradients, params), _views(weights, params)
+        self.take_gradients = partial(copy_gradients, params, _views(gradients, params))
+        """Copy the gradients here, −0 where there is none; the names of parameters without one."""
+        self.views = _views(weights, params)
+        """The weights that were received, in the parameters' shapes and order."""
         self.buckets = gradients
         """All gradients, one bucket for each dtype."""
         self.flat_gradients = [bucket.flat for bucket in gradients]
@@ -76,15 +79,6 @@ class FlatCopy:
         self.weights = [_cut(flat_weights, weights, server, servers) for server in range(servers)]
         self.num_bytes = sum(part.nbytes for parts in self.gradients for part in parts)
         """Bytes of the gradients, and as many of the weights."""
-
-    def take_gradients(self) -> list[str]:
-        """Copy the gradients into flat memory, −0 where there is none; the names of parameters without one."""
-        return copy_gradients(self._params, self._slots)
-
-    @torch.no_grad()
-    def set_weights(self) -> None:
-        """Copy the weights that were received into the parameters."""
-        torch._foreach_copy_(list(self._params.values()), self._weights)  # pyright: ignore[reportPrivateUsage]
 
 
 @final

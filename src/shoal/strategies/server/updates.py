@@ -4,7 +4,7 @@
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, final
 
 import torch
@@ -28,7 +28,7 @@ from shoal.strategies.server.push_codec import PushFormat
 from shoal.strategies.server.settings import ServerConfig
 from shoal.strategies.server.shards import Shard
 from shoal.strategies.server.survivors import LostWorker, Survivors
-from shoal.strategies.strategy import EndOfTurns, Serving, Share, Turn
+from shoal.strategies.strategy import EndOfTurns, Serving, Turn
 
 Record = Callable[[dict[str, Any]], None]
 
@@ -289,19 +289,14 @@ def damped(lr: float, staleness: int, config: ServerConfig) -> float:
     return lr / (1 + staleness) if config.damping else lr
 
 
-def own_row(
-    guard: Guard, gradients: Sequence[Tensor], loss: Tensor, share: Share, largest: float | None
-) -> list[float]:
-    """A worker's row of the guard's table. Its gradients are then clipped, in place, each worker's by itself.
+def clip_alone(gradients: Iterable[Tensor], row: Sequence[float], largest: float | None) -> None:
+    """Scale the gradient of a share, in place, as if the mean gradient of its samples had at most the norm `largest`.
 
-    They are scaled as if the mean gradient of the share's samples, which is the gradient divided by the share's part of
-    the samples of a step, had at most the norm `largest`.
+    `row` is the guard's: it has the share's part of the samples of a step, and the squared norm of the gradient, which
+    is that part of the mean gradient.
     """
-    guard.look(*gradients)
-    row = [*map(float, guard.row(loss, share))]
     _, part, square, _ = row
     norm = square**0.5
     if largest is not None and norm > largest * part:
         for gradient in gradients:
             gradient.mul_(largest * part / norm)
-    return row

@@ -20,7 +20,7 @@ from shoal.strategies.server.messages import Reply, Request, RequestKind, Server
 from shoal.strategies.server.push_codec import PushEncoder, PushFormat
 from shoal.strategies.server.settings import ServerConfig
 from shoal.strategies.server.survivors import Survivors
-from shoal.strategies.server.updates import own_row
+from shoal.strategies.server.updates import clip_alone
 from shoal.strategies.strategy import EndOfTurns, Pause, Share, StepResult, Turn, agreed_loss, part_of
 
 
@@ -123,8 +123,12 @@ class ServerWorker(Sync):
         missing = self._client.take_gradients()
         if missing and share.num_samples and self._config.unused == "refuse":
             refuse_unused(self._world, missing, len(self._layout.params))
-        largest = None if self._gathers else self._update.clip_norm
-        return own_row(self._guard, self._client.gradients, loss, share, largest)
+        gradients = self._client.gradients
+        self._guard.look(*gradients)
+        row = [*map(float, self._guard.row(loss, share))]
+        if not self._gathers:
+            clip_alone(gradients, row, self._update.clip_norm)
+        return row
 
     def _result(self, loss: Tensor, share: Share) -> StepResult:
         """The loss of all workers where gradients are gathered; else the mean loss of this worker's samples."""
