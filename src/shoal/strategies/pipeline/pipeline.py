@@ -1,6 +1,7 @@
 """`pipeline`: the model cut into stages, one for each worker; activations go down, gradients come back up."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import cache, partial
 from typing import final
 
@@ -209,11 +210,9 @@ class Pipelined(Layout):
     @torch.no_grad()
     def _inference(self, inputs: Tensor, training: bool) -> Tensor:
         """This stage's output in evaluation mode, in the precision of training or of evaluation."""
-        with evaluation_mode(self.model):
-            if not training:
-                return self.model(inputs)
-            with self._autocast(inputs.device.type):
-                return self.model(inputs)
+        precision = self._autocast(inputs.device.type) if training else nullcontext()
+        with evaluation_mode(self.model), precision:
+            return self.model(inputs)
 
     def place_of(self, name: str) -> Place:
         """The whole parameter, or this worker's part of it."""

@@ -39,11 +39,11 @@ def one_f_one_b(stages: int, microbatches: int) -> Schedule:
     Narayanan et al. 2021, "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM" (the
     PipeDream-Flush schedule).
     """
-    rows = [tuple(_one_f_one_b_row(stage, stages, microbatches)) for stage in range(stages)]
+    rows = [tuple(_one_f_one_b_pairs(stage, stages, microbatches)) for stage in range(stages)]
     return Schedule("1f1b", microbatches, with_messages(rows), _in_flight(stages, microbatches))
 
 
-def _one_f_one_b_row(stage: int, stages: int, microbatches: int) -> Iterator[Action]:
+def _one_f_one_b_pairs(stage: int, stages: int, microbatches: int) -> Iterator[Action]:
     warm_up = min(stages - stage - 1, microbatches)
     # Phase 1, warm-up: one forward for each stage below, until the first gradient can come back.
     for k in range(warm_up):
@@ -68,11 +68,11 @@ def zero_bubble(stages: int, microbatches: int) -> Schedule:
     gradient earlier. Stage s keeps s weight gradients back, and computes them while the pipeline drains. No stage holds
     more activations than 1F1B's first one.
     """
-    rows = [tuple(_zero_bubble_row(stage, stages, microbatches)) for stage in range(stages)]
+    rows = [tuple(_zero_bubble_rounds(stage, stages, microbatches)) for stage in range(stages)]
     return Schedule("zero-bubble", microbatches, with_messages(rows), (min(stages, microbatches),) * stages)
 
 
-def _zero_bubble_row(stage: int, stages: int, microbatches: int) -> Iterator[Action]:
+def _zero_bubble_rounds(stage: int, stages: int, microbatches: int) -> Iterator[Action]:
     warm_up = min(stages - stage, microbatches)
     # Phase 1, warm-up: as many forwards as 1F1B has in flight.
     for k in range(warm_up):
@@ -102,7 +102,7 @@ def asynchronous(stages: int, microbatches: int) -> Schedule:
     rows = [
         tuple(
             action
-            for each in _one_f_one_b_row(stage, stages, microbatches)
+            for each in _one_f_one_b_pairs(stage, stages, microbatches)
             for action in ((each, Action(U, each.microbatch)) if each.kind is B else (each,))
         )
         for stage in range(stages)

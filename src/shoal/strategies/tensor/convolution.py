@@ -117,7 +117,7 @@ def divided_norm(whole: Any, group: Group, name: str) -> nn.Module:
             setattr(whole, key, part_of(tensor, cut, group))
         elif tensor is not None:
             setattr(whole, key, cut.part(tensor, group))
-    whole.cuts = PER_CHANNEL
+    whole.cuts = PER_CHANNEL  # pyright: ignore[reportArgumentType]
     return whole
 
 
