@@ -23,7 +23,7 @@ from shoal.data.division.order import even_shares
 from shoal.errors import CheckpointError
 from shoal.strategies.pieces.piece import by_name
 from shoal.strategies.pieces.whole_tensors import WholeTensors, weights_sha256
-from shoal.strategies.pipeline.pipeline import PipelinePlan
+from shoal.strategies.pipeline.settings import PipelineConfig
 from shoal.training import checkpoint
 from shoal.training.progress import Progress
 
@@ -32,12 +32,12 @@ READABLE = AdamConfig(lr=0.01, fast=False)
 """The step whose bits do not depend on how parameters are sliced."""
 SCHEDULES = ["sequential", "gpipe", "1f1b", "zero-bubble"]
 PLANS = {
-    **{name: PipelinePlan(name, microbatches=4) for name in SCHEDULES},
-    "1f1b, weights once": PipelinePlan("1f1b", microbatches=4, weights_once=True),
-    "1f1b, recomputed": PipelinePlan("1f1b", microbatches=4, recompute=True),
-    "zero-bubble, recomputed": PipelinePlan("zero-bubble", microbatches=3, recompute=True),
-    "gpipe, more micro-batches than samples": PipelinePlan("gpipe", microbatches=50),
-    "one micro-batch": PipelinePlan("1f1b", microbatches=1),
+    **{name: PipelineConfig(name, microbatches=4) for name in SCHEDULES},
+    "1f1b, weights once": PipelineConfig("1f1b", microbatches=4, weight_gradients="once"),
+    "1f1b, recomputed": PipelineConfig("1f1b", microbatches=4, recompute=True),
+    "zero-bubble, recomputed": PipelineConfig("zero-bubble", microbatches=3, recompute=True),
+    "gpipe, more micro-batches than samples": PipelineConfig("gpipe", microbatches=50),
+    "one micro-batch": PipelineConfig("1f1b", microbatches=1),
 }
 RULES = {
     "sequential": ("gd", None),

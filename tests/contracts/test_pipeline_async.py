@@ -21,7 +21,8 @@ from shoal.errors import ConfigError
 from shoal.models import build_loss
 from shoal.strategies.pieces.whole_tensors import WholeTensors
 from shoal.strategies.pipeline.cut import cut_by_name
-from shoal.strategies.pipeline.pipeline import PipelinePlan, divided
+from shoal.strategies.pipeline.pipeline import divided
+from shoal.strategies.pipeline.settings import PipelineConfig
 from shoal.training import checkpoint
 from shoal.training.progress import Progress
 
@@ -29,7 +30,7 @@ STEPS = 3
 
 
 def asynchronous(stages, microbatches, optimizer="sgd", **options):
-    return pipelined(stages, PipelinePlan("async", microbatches, **options), OPTIMIZERS[optimizer])
+    return pipelined(stages, PipelineConfig("async", microbatches, **options), OPTIMIZERS[optimizer])
 
 
 def steps(strategy, group, first=0, last=STEPS):

@@ -20,7 +20,8 @@ from shoal.strategies.gradient_engine import build_engine
 from shoal.strategies.layout.whole import Whole
 from shoal.strategies.pieces.whole_tensors import WholeTensors
 from shoal.strategies.pipeline.cut import cut_by_name
-from shoal.strategies.pipeline.pipeline import Pipelined, PipelinePlan
+from shoal.strategies.pipeline.pipeline import Pipelined
+from shoal.strategies.pipeline.settings import PipelineConfig
 from shoal.strategies.replicas.sync import Sync
 from shoal.strategies.rpc.rpc import Rpc
 from shoal.strategies.rpc.settings import RpcConfig
@@ -43,7 +44,7 @@ def pipelined(model, group):
     span, loss = SpanRecorder(HostClock()), CrossEntropyConfig()
     engine = build_engine("torch", model, loss, span)
     stages = cut_by_name(model, ["2"] if group.size == 2 else ["2", "4"])
-    layout = Pipelined(model, stages, group, build_loss(loss), engine.autocast, span, PipelinePlan())
+    layout = Pipelined(model, stages, group, build_loss(loss), engine.autocast, span, PipelineConfig())
     return alone_with(layout)
 
 

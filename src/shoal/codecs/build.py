@@ -38,13 +38,10 @@ CODECS: dict[str, Callable[..., Codec]] = {
 
 def build_codec(encoding: Encoding) -> Codec:
     """The codec of an encoding."""
-    if is_own(encoding.codec):
-        return _own(Custom(name=encoding.codec))
-    settings: dict[str, Any] = encoding.settings
-    return CODECS[encoding.codec](encoding.feedback, **settings)
-
-
-def _own(config: Custom) -> Codec:
+    if not is_own(encoding.codec):
+        settings: dict[str, Any] = encoding.settings
+        return CODECS[encoding.codec](encoding.feedback, **settings)
+    config = Custom(name=encoding.codec)
     with calling("exchange.codec", config):
         function = load("exchange.codec", config)
         check_options("exchange.codec", config, function)

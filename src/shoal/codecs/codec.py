@@ -58,15 +58,12 @@ class Codec(ABC):
 
     MEMORY: ClassVar[str] = ""
     """The bytes of its memories as a formula, for `shoal memory`; empty: it keeps none."""
+    shows_nonfinite: ClassVar[bool] = False
+    """Whether the payload of a gradient has NaN or infinity if the gradient has."""
 
     @property
     def is_unbiased(self) -> bool:
         """Whether the mean over all seeds is the gradient."""
-        return False
-
-    @property
-    def shows_nonfinite(self) -> bool:
-        """Whether the payload of a gradient has NaN or infinity if the gradient has."""
         return False
 
     @abstractmethod
@@ -127,7 +124,10 @@ class Codec(ABC):
 
 
 class Additive(Codec):
-    """A codec whose payload is added to dense memory without a dense copy of its own."""
+    """A codec whose payload is added to dense memory without a dense copy of its own.
+
+    The first tensor of the payload has the scales or the values: what the payload stands for is proportional to it.
+    """
 
     def decode(self, payload: Payload, form: Form, seed: int) -> Tensor:
         """The payload, added to zero."""
@@ -138,10 +138,6 @@ class Additive(Codec):
     @abstractmethod
     def add(self, payload: Payload, out: Tensor, seed: int) -> None:
         """Add a decoded gradient to `out`."""
-
-
-class Scaled(Additive):
-    """A codec whose payload has scales first: what it stands for is proportional to them."""
 
     def subtract(self, x: Tensor, payload: Payload, seed: int) -> None:
         """Add what the negative scales stand for."""
@@ -169,9 +165,9 @@ class Linear(Codec):
     def express(self, x: Tensor, basis: Tensor | None, workers: int) -> Tensor:
         """The coordinates, in memory of their own."""
 
-    @abstractmethod
     def reconstruct(self, coordinates: Tensor, basis: Tensor | None, out: Tensor) -> None:
-        """Make `out` the dense gradient that coordinates stand for."""
+        """Make `out` the dense gradient that coordinates stand for: without a basis, they are its elements."""
+        out.copy_(coordinates.view(out.shape))
 
     def encode(self, x: Tensor, seed: int, memory: Tensor | None = None) -> Payload:
         """The payload of one worker alone: the basis, if it depends on the gradient, and the coordinates."""
@@ -192,14 +188,11 @@ class Linear(Codec):
 class Dense(Linear):
     """No compression: the gradient itself, in its own precision."""
 
+    shows_nonfinite = True
+
     @property
     def is_unbiased(self) -> bool:
         """Yes."""
-        return True
-
-    @property
-    def shows_nonfinite(self) -> bool:
-        """Yes: all elements are sent."""
         return True
 
     def fields(self, form: Form) -> tuple[Field, ...]:
@@ -213,10 +206,6 @@ class Dense(Linear):
     def express(self, x: Tensor, basis: Tensor | None, workers: int) -> Tensor:
         """The elements."""
         return x.reshape(-1).clone()
-
-    def reconstruct(self, coordinates: Tensor, basis: Tensor | None, out: Tensor) -> None:
-        """The elements."""
-        out.copy_(coordinates.view(out.shape))
 
 
 def seed_of(param: str, step: int, rank: int | None = None) -> int:

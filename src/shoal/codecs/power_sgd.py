@@ -30,12 +30,9 @@ class PowerSgd(Linear):
     """
 
     MEMORY: ClassVar[str] = "4·r·Σ columns"
+    # Every element is a factor of an element of P, and infinity times 0 is NaN.
+    shows_nonfinite: ClassVar[bool] = True
     rank: int
-
-    @property
-    def shows_nonfinite(self) -> bool:
-        """Yes: every element is a factor of an element of P, and infinity times 0 is NaN."""
-        return True
 
     def fitted(self, form: Form) -> Codec:
         """For a vector no compression; for a matrix, a rank of at most its shorter side."""
@@ -91,15 +88,13 @@ class PowerSgd(Linear):
 
     def add(self, payload: Payload, out: Tensor, seed: int) -> None:
         """Add P·Qᵀ, without a matrix in between."""
-        self._add(payload, out, 1.0)
+        left, right = (factors.view(-1, self.rank) for factors in payload)
+        self._matrix(out).addmm_(left, right.T)
 
     def subtract(self, x: Tensor, payload: Payload, seed: int) -> None:
         """Subtract P·Qᵀ."""
-        self._add(payload, x, -1.0)
-
-    def _add(self, payload: Payload, out: Tensor, factor: float) -> None:
-        left, right = (factors.view(-1, self.rank) for factors in payload)
-        self._matrix(out).addmm_(left, right.T, alpha=factor)
+        left, right = payload
+        self.add((-left, right), x, seed)
 
     def remember(self, x: Tensor, payload: Payload, memory: Tensor | None, seed: int) -> Tensor | None:
         """Q with columns of length 1: only their directions matter, and small gradients must not underflow."""

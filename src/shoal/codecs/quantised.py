@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from shoal.codecs.codec import Field, Form, Linear, Payload, Scaled
+from shoal.codecs.codec import Additive, Field, Form, Linear, Payload
 from shoal.codecs.rounding import (
     add_blocks,
     chunks,
@@ -48,13 +48,9 @@ class Half(Linear):
             flat = flat.clamp(-most, most)
         return flat.to(self.dtype, copy=True)
 
-    def reconstruct(self, coordinates: Tensor, basis: Tensor | None, out: Tensor) -> None:
-        """The elements in their own precision."""
-        out.copy_(coordinates.view(out.shape))
-
 
 @dataclass(frozen=True)
-class Blocked(Scaled):
+class Blocked(Additive):
     """A level of a few bits for each element, and a scale for each block of elements."""
 
     bits: int
@@ -125,7 +121,7 @@ class Qsgd(Blocked):
 
 
 @dataclass(frozen=True)
-class TernGrad(Scaled):
+class TernGrad(Additive):
     """Sends sign(x) with probability |x| / s and else 0, where s = max |x| of the parameter: s·E[level] = x.
 
     Before that, elements are clipped to `clip` standard deviations, because one large element makes s large and all

@@ -8,12 +8,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from shoal.codecs.codec import Field, Form, Payload, Scaled
+from shoal.codecs.codec import Additive, Field, Form, Payload
 from shoal.codecs.rounding import chunks, pack, packed_bytes, unpack
 
 
 @dataclass(frozen=True)
-class Signs(Scaled):
+class Signs(Additive):
     """A bit says whether an element is ≥ 0; two numbers stand for the elements of either sign.
 
     The workers' decoded gradients are summed, or with `vote` the majority decides each sign (Bernstein et al., signSGD

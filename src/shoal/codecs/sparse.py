@@ -91,11 +91,6 @@ class Sparse(Additive):
         values, positions = payload
         out.view(-1).index_add_(0, positions, values)
 
-    def subtract(self, x: Tensor, payload: Payload, seed: int) -> None:
-        """Subtract the values at their positions: exactly 0 remains there."""
-        values, positions = payload
-        x.view(-1).index_add_(0, positions, values, alpha=-1)
-
 
 @dataclass(frozen=True)
 class TopK(Sparse):

@@ -15,12 +15,11 @@ from shoal.strategies.pipeline.schedule import ActionKind, Schedule
 from shoal.strategies.pipeline.schedules import (
     FORMULAS,
     ScheduleFormula,
-    bubble,
     build,
     function_of,
     with_weights_once,
 )
-from shoal.strategies.pipeline.timing import TimedAction, Timeline, timeline
+from shoal.strategies.pipeline.timing import UNIT_TIMES, TimedAction, Timeline, timeline
 from shoal.strategies.pipeline.validate import validate
 
 MAX_STAGES, MAX_MICROBATCHES = 32, 64
@@ -75,7 +74,7 @@ class ScheduleExplanation:
         facts["messages"] = ["none" if schedule.num_stages == 1 else f"{down} and {up} between neighbours"]
         if self.formula is not None:
             stages, microbatches = schedule.num_stages, schedule.num_microbatches
-            value = f"{bubble(schedule.name, stages, microbatches):.1%}".replace("%", " %")
+            value = f"{self.formula.bubble_of(stages, microbatches, UNIT_TIMES):.1%}".replace("%", " %")
             facts["bubble"].append(f"formula: {self.formula.bubble} = {value}")
             if self.formula.where:
                 facts["bubble"].append(f"where {self.formula.where}")

@@ -182,15 +182,12 @@ class Elementwise(torch.optim.Optimizer, ABC):
         states = [*map(self.state.__getitem__, params)]
         columns = [[*map(methodcaller("get", name), states)] for name in names]
         if NoneType in map(type, chain.from_iterable(columns)):
-            self._create_state(params, names)
+            for name in names:
+                fresh = [param for param in params if self.state[param].get(name) is None]
+                for param, zeros in zip(fresh, zeros_beside(fresh), strict=True):
+                    self.state[param][name] = zeros
             return self._with_state(params, names)
         return columns, states
-
-    def _create_state(self, params: Sequence[Tensor], names: Sequence[str]) -> None:
-        for name in names:
-            fresh = [param for param in params if self.state[param].get(name) is None]
-            for param, zeros in zip(fresh, zeros_beside(fresh), strict=True):
-                self.state[param][name] = zeros
 
     def _update(self, group: Group, rows: list[Row], counts: list[int], found_inf: Tensor | None) -> None:
         if not self.fast:

@@ -26,23 +26,7 @@ def build_over(
     """
     check_function(make_optimizer, "a worker may have a part of the parameters only")
     given = list(params)
-    optimizer = make_optimizer(given)
-    check_optimizer(optimizer, given)
-    return optimizer
-
-
-def check_function(make_optimizer: Any, why: str) -> None:
-    """Refuse a value that is no function, such as an optimizer; `why` says what a function is needed for."""
-    if not callable(make_optimizer):
-        raise ConfigError(
-            f"make_optimizer is a value of type {type(make_optimizer).__name__}, expected a function that returns an "
-            "optimizer",
-            f"Pass {EXAMPLE}: {why}.",
-        )
-
-
-def check_optimizer(optimizer: Any, given: Iterable[Tensor]) -> None:
-    """Refuse what is no optimizer, needs a closure, or updates other tensors than those it was given."""
+    optimizer: Any = make_optimizer(given)
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise ConfigError(
             f"make_optimizer returned a value of type {type(optimizer).__name__}, expected a torch.optim.Optimizer",
@@ -64,6 +48,17 @@ def check_optimizer(optimizer: Any, given: Iterable[Tensor]) -> None:
             f"{name} updates {foreign} of {len(updated)} tensors that make_optimizer was not given, such as those of "
             "another copy of the model",
             f"Build it over the argument alone: {EXAMPLE}.",
+        )
+    return optimizer
+
+
+def check_function(make_optimizer: Any, why: str) -> None:
+    """Refuse a value that is no function, such as an optimizer; `why` says what a function is needed for."""
+    if not callable(make_optimizer):
+        raise ConfigError(
+            f"make_optimizer is a value of type {type(make_optimizer).__name__}, expected a function that returns an "
+            "optimizer",
+            f"Pass {EXAMPLE}: {why}.",
         )
 
 

@@ -43,7 +43,8 @@ def chunks(rows: Iterable[Row]) -> Iterator[Row]:
     bytes_at_once = BYTES_PER_THREAD * torch.get_num_threads()
     for row in rows:
         first = row[0]
-        if first.nbytes <= bytes_at_once or not first.is_cpu or not _can_be_flattened(row):
+        stays_whole = first.nbytes <= bytes_at_once or not first.is_cpu
+        if stays_whole or not is_dense(first) or len({tensor.stride() for tensor in row}) > 1:
             yield row
         else:
             elements = bytes_at_once // first.element_size()
@@ -67,10 +68,6 @@ def is_dense(tensor: Tensor) -> bool:
             return False
         expected *= size
     return True
-
-
-def _can_be_flattened(row: Row) -> bool:
-    return is_dense(row[0]) and len({tensor.stride() for tensor in row}) == 1
 
 
 def _flattened(tensor: Tensor) -> Tensor:
@@ -100,7 +97,12 @@ def alike(row: Row) -> Row:
     A caller that updates the row in place must write the copies back.
     """
     first = row[0] if is_dense(row[0]) else row[0].contiguous()
-    return (first, *(_laid_like(tensor, first) for tensor in row[1:]))
+    model = first.dtype, first.stride()
+    others = (
+        tensor if (tensor.dtype, tensor.stride()) == model else torch.empty_like(first).copy_(tensor)
+        for tensor in row[1:]
+    )
+    return (first, *others)
 
 
 def joined(rows: Sequence[Row]) -> list[Row]:
@@ -189,9 +191,3 @@ def _follows(left: Tensor, right: Tensor) -> bool:
 def _span(column: Sequence[Tensor]) -> Tensor:
     """One flat view from the first tensor's start to the last one's end."""
     return column[0].detach().as_strided((sum(tensor.numel() for tensor in column),), (1,))
-
-
-def _laid_like(tensor: Tensor, model: Tensor) -> Tensor:
-    if tensor.dtype == model.dtype and tensor.stride() == model.stride():
-        return tensor
-    return torch.empty_like(model).copy_(tensor)

@@ -192,11 +192,6 @@ class WeightMasks:
         """The number of prunable weights that are kept."""
         return sum(int(kept.sum()) for kept in self.kept.values())
 
-    @property
-    def num_pruned(self) -> int:
-        """The number of weights that are pruned."""
-        return sum(kept.numel() for kept in self.kept.values()) - self.num_kept
-
     def sha256(self) -> str:
         """One fingerprint of all masks."""
         return masks_sha256(self.kept)

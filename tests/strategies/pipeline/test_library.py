@@ -11,7 +11,7 @@ from shoal.comm.threads.group import run_threads
 from shoal.data.dataset import Batch
 from shoal.errors import ConfigError
 from shoal.strategies.pieces.whole_tensors import WholeTensors
-from shoal.strategies.pipeline.pipeline import PipelinePlan
+from shoal.strategies.pipeline.settings import PipelineConfig
 from shoal.strategies.strategy import Share
 
 pytestmark = pytest.mark.filterwarnings("ignore:the workers' initial parameters differed")
@@ -75,7 +75,7 @@ def test_async_updates_after_every_micro_batch_as_a_run_does():
     batch = Batch(inputs[:12], labels[:12], 12)
 
     def work(group):
-        strategy = pipelined(2, PipelinePlan("async", 4), OPTIMIZERS["gd"])(group)
+        strategy = pipelined(2, PipelineConfig("async", 4), OPTIMIZERS["gd"])(group)
         pipe = shoal.Pipeline(
             seeded(deep_network),
             group,

@@ -70,7 +70,6 @@ def test_the_sum_of_both_halves_is_the_whole(made, at_once):
     else:
         for number in reversed(range(PARTS)):
             halves.add(number)
-    halves.restore()
     for name, param in model.named_parameters():
         if expected[name] is None:
             assert param.grad is None

@@ -15,7 +15,7 @@ from shoal.strategies.guard import Guard
 from shoal.strategies.server.messages import Request, RequestKind
 from shoal.strategies.server.settings import ServerConfig
 from shoal.strategies.server.shards import Shard
-from shoal.strategies.server.updates import Rules, Updates
+from shoal.strategies.server.updates import Updates
 from shoal.strategies.strategy import EndOfTurns
 
 WORKERS, PUSHES = 3, 6
@@ -34,10 +34,11 @@ class Server:
         model = nn.Linear(WORKERS, PUSHES, bias=False).double()
         nn.init.zeros_(model.weight)
         copy = copy_of(model, GdConfig(lr=1.0))
-        rules = Rules(self.config, WORKERS, gives_turns=self.gives_turns)
         guard = Guard(alone(), AllReduce(), self.on_nonfinite)
         self.shard = Shard(copy.layout, copy.update, alone(), WORKERS, self.config.gathers)
-        self.updates = Updates(self.shard, rules, guard, copy.layout.zero)
+        self.updates = Updates(
+            self.shard, self.config, WORKERS, guard, copy.layout.zero, gives_turns=self.gives_turns
+        )
         if self.saved is not None:
             weights, ledger = self.saved
             self.shard.weights[0].copy_(weights)

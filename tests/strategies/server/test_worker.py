@@ -104,16 +104,16 @@ def test_a_robust_rule_on_the_server_is_unharmed_by_one_bad_worker():
         copy = replica(OPTIMIZERS["gd"])
         strategy = strategy_of(world, bsp(), copy, exchange)
         if world.rank == 1:
-            flat = strategy._client.flat
-            honest = flat.take_gradients
+            client = strategy._client
+            honest = client.take_gradients
 
             def wrong():
                 missing = honest()
-                for gradients in flat.flat_gradients:
+                for gradients in client.gradients:
                     gradients.mul_(-1000.0)
                 return missing
 
-            flat.take_gradients = wrong
+            client.take_gradients = wrong
         return history_of(strategy, (4, 4, 4))
 
     attacked = on_threads(4, work)[0][-1][0]

@@ -111,16 +111,6 @@ class DynamicCode:
             values += [(1 + 9 * step / steps) / 10 ** (decade + 1) for step in range(1, steps + 1)]
         return torch.tensor(values, dtype=torch.float64)
 
-    def error_bound(self, magnitude: Tensor) -> Tensor:
-        """The largest error of values of this magnitude, in a block whose largest is 1: the bound of the docstring."""
-        bound = torch.full_like(magnitude, 10.0**-self._decades)
-        for decade in range(self._decades, -1, -1):
-            half_step = 0.45 * 10**-decade / 2 ** (self._decades - decade)
-            within = magnitude > 10.0 ** -(decade + 1)
-            bound[within] = half_step + 2.0**-11 * 10**-decade
-        # Below the smallest magnitude, its whole size: a value that is not zero may be rounded up to it.
-        return bound.clamp_(min=10.0**-self._decades)
-
     def encode(self, values: Tensor, codes: Tensor, scales: Tensor, scratch: Scratch | None = None) -> None:
         """Encode flat values into bytes and a scale for each block; the last block may be shorter."""
         whole = len(values) // BLOCK * BLOCK
@@ -153,7 +143,9 @@ class DynamicCode:
     def _tables(self, device: torch.device) -> "_Tables":
         if device not in self._on_device:
             numbers = (torch.tensor(number, dtype=torch.int32) for number in (_SHIFT, _NUM_CELLS - 1))
-            tables = self._codes_of_cells(), self._values_of_codes(), *numbers
+            magnitudes = self.magnitudes.float()
+            values = torch.cat((magnitudes, -magnitudes)) if self.signed else magnitudes
+            tables = self._codes_of_cells(), values, *numbers
             self._on_device[device] = _Tables(*(table.to(device) for table in tables))
         return self._on_device[device]
 
@@ -169,10 +161,6 @@ class DynamicCode:
         else:
             codes[1:].clamp_(min=1)  # the first cell belongs to 0
         return codes
-
-    def _values_of_codes(self) -> Tensor:
-        magnitudes = self.magnitudes.float()
-        return torch.cat((magnitudes, -magnitudes)) if self.signed else magnitudes
 
 
 SIGNED = DynamicCode(signed=True)

@@ -155,14 +155,11 @@ class Compact(torch.optim.Optimizer):
 
     def _create(self, param: Tensor, name: str) -> None:
         state, numel = self.state[param], param.numel()
-        if self._is_encoded(param):
+        if self._storage.state_bits == 8 and self._extents[id(param)].whole >= SMALL:
             state[name + CODES] = torch.zeros(numel, dtype=torch.uint8, device=param.device)
             state[name + SCALES] = torch.zeros(-(-numel // BLOCK), device=param.device)
         else:
             state[name] = torch.zeros(numel, device=param.device)
-
-    def _is_encoded(self, param: Tensor) -> bool:
-        return self._storage.state_bits == 8 and self._extents[id(param)].whole >= SMALL
 
     def _code_of(self, name: str) -> DynamicCode:
         return UNSIGNED if name in self._rule.nonnegative else SIGNED
@@ -186,23 +183,24 @@ class Compact(torch.optim.Optimizer):
         if not isinstance(stored, Tensor):
             codes, scales = stored
             self._code_of(name).encode(values, codes, scales, self._scratch)
+        elif values is not stored:
+            stored.copy_(values)
 
     def floats_of(self, param: Tensor) -> dict[str, Callable[[], Tensor]]:
         """The state of a parameter as any optimizer has it, by name; each is decoded when it is called for."""
         state = self.state.get(param, {})
         names = [key.removesuffix(CODES) for key in state if not key.endswith(SCALES)]
 
-        def decoded(name: str) -> Tensor:
+        def floats(name: str) -> Tensor:
             if name == "step":
                 return state[name]
             if name in state:
                 return state[name].view(param.shape)
             out = torch.empty(param.numel(), device=param.device)
-            return (
-                self._code_of(name).decode(state[name + CODES], state[name + SCALES], out).view(param.shape)
-            )
+            decoded = self._code_of(name).decode(state[name + CODES], state[name + SCALES], out)
+            return decoded.view(param.shape)
 
-        return {name: lambda name=name: decoded(name) for name in names}
+        return {name: lambda name=name: floats(name) for name in names}
 
     def load_floats(self, param: Tensor, floats: Mapping[str, Callable[[], Tensor]]) -> None:
         """Load the state of a parameter as any optimizer has it; what is not given starts at zero."""
@@ -212,12 +210,9 @@ class Compact(torch.optim.Optimizer):
             if name in floats:
                 self._create(param, name)
                 values = floats[name]().to(device=param.device, dtype=torch.float32).reshape(-1)
-                if name in self.state[param]:
-                    self.state[param][name].copy_(values)
                 chunk = self._chunk_of(param)
-                for stored, part in zip(
-                    self._in_chunks(param, name, chunk), values.split(chunk), strict=True
-                ):
+                chunks = zip(self._in_chunks(param, name, chunk), values.split(chunk), strict=True)
+                for stored, part in chunks:
                     self._write(name, stored, part)
         if "step" in floats:
             self.state[param]["step"] = torch.tensor(float(floats["step"]()))

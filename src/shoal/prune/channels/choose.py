@@ -38,10 +38,11 @@ def choose_channels(model: nn.Module, config: ChannelsConfig) -> list[Kept]:
         )
     scores = [_scores(model, group) for group in chosen]
     if config.scope == "layer":
-        masks = [_largest(score, round_half_up((1 - config.sparsity) * len(score))) for score in scores]
+        masks = [_best(score, 1 - config.sparsity) for score in scores]
     else:
-        together = torch.cat([score / score.mean().clamp_min(1e-30) for score in scores])
-        mask = _largest(together, round_half_up((1 - config.sparsity) * len(together)))
+        mask = _best(
+            torch.cat([score / score.mean().clamp_min(1e-30) for score in scores]), 1 - config.sparsity
+        )
         masks = list(mask.split([len(score) for score in scores]))
     for group, mask in zip(chosen, masks, strict=True):
         if not mask.any():
@@ -81,15 +82,6 @@ def first_few(texts: Sequence[str]) -> str:
     return "; ".join(texts[:3]) + (f"; and {len(texts) - 3} more" if len(texts) > 3 else "")
 
 
-def round_half_up(number: float) -> int:
-    """The nearest integer: 2.5 → 3, where Python's `round` gives 2.
-
-    >>> round_half_up(2.5), round_half_up(0.4)
-    (3, 0)
-    """
-    return int(number + 0.5)
-
-
 @torch.no_grad()
 def _scores(model: nn.Module, group: ChannelGroup) -> Tensor:
     """The score of every unit of a group."""
@@ -117,8 +109,9 @@ def _root_mean_squares(model: nn.Module, group: ChannelGroup, uses: list[Use]) -
     return (squares / max(1, count)).sqrt()
 
 
-def _largest(scores: Tensor, count: int) -> Tensor:
+def _best(scores: Tensor, part: float) -> Tensor:
+    """True for this part of the scores, the largest; 2.5 of them are 3, where Python's `round` says 2."""
     order = scores.argsort(descending=True, stable=True)
     mask = torch.zeros_like(scores, dtype=torch.bool)
-    mask[order[:count]] = True
+    mask[order[: int(part * len(scores) + 0.5)]] = True
     return mask

@@ -237,10 +237,6 @@ def _layer_norm(flow: Flow, name: str, module: nn.LayerNorm, x: Activation) -> A
     return x
 
 
-def _unchanged(flow: Flow, name: str, module: nn.Module, x: Activation) -> Activation:
-    return x
-
-
 def _pixels(flow: Flow, name: str, module: nn.Module, x: Activation) -> Activation:
     if x.axis == "last" or x.is_flat:
         x.group.fix(f"{name} pools over them")
@@ -253,25 +249,25 @@ def _flatten(flow: Flow, name: str, module: nn.Flatten, x: Activation) -> Activa
     return x._replace(is_flat=True)
 
 
-def _mean_over_pixels(flow: Flow, name: str, module: nn.Module, x: Activation) -> Activation:
-    return x._replace(is_flat=True)
+def _in_order(flow: Flow, name: str, module: nn.Module, x: Activation, *keys: str) -> Activation:
+    """The outputs of some children of a module, one after the other."""
+    for key in keys:
+        x = flow.through(f"{name}.{key}" if name else key, module.get_submodule(key), x)
+    return x
 
 
 def _shortcut(flow: Flow, name: str, module: resnet18.Shortcut, x: Activation) -> Activation:
-    return flow.through(f"{name}.norm", module.norm, flow.through(f"{name}.conv", module.conv, x))
+    return _in_order(flow, name, module, x, "conv", "norm")
 
 
 def _residual_block(flow: Flow, name: str, module: resnet18.Block, x: Activation) -> Activation:
-    y = flow.through(f"{name}.norm1", module.norm1, flow.through(f"{name}.conv1", module.conv1, x))
-    y = flow.through(f"{name}.norm2", module.norm2, flow.through(f"{name}.conv2", module.conv2, y))
-    return flow.join(y, flow.through(f"{name}.shortcut", module.shortcut, x))
+    y = _in_order(flow, name, module, x, "conv1", "norm1", "conv2", "norm2")
+    return flow.join(y, _in_order(flow, name, module, x, "shortcut"))
 
 
 def _resnet18(flow: Flow, name: str, module: resnet18.Resnet18, x: Activation) -> Activation:
-    prefix = f"{name}." if name else ""
-    for key in ("conv1", "norm1", "stage1", "stage2", "stage3", "stage4"):
-        x = flow.through(prefix + key, getattr(module, key), x)
-    return flow.through(f"{prefix}fc", module.fc, x._replace(is_flat=True))
+    x = _in_order(flow, name, module, x, "conv1", "norm1", "stage1", "stage2", "stage3", "stage4")
+    return _in_order(flow, name, module, x._replace(is_flat=True), "fc")
 
 
 def _attention(flow: Flow, name: str, module: transformer.Attention, x: Activation) -> Activation:
@@ -284,10 +280,8 @@ def _attention(flow: Flow, name: str, module: transformer.Attention, x: Activati
 
 
 def _transformer_block(flow: Flow, name: str, module: transformer.Block, x: Activation) -> Activation:
-    y = flow.through(f"{name}.attention", module.attention, flow.through(f"{name}.norm1", module.norm1, x))
-    x = flow.join(x, y)
-    y = flow.through(f"{name}.fc1", module.fc1, flow.through(f"{name}.norm2", module.norm2, x))
-    return flow.join(x, flow.through(f"{name}.fc2", module.fc2, y))
+    x = flow.join(x, _in_order(flow, name, module, x, "norm1", "attention"))
+    return flow.join(x, _in_order(flow, name, module, x, "norm2", "fc1", "fc2"))
 
 
 def _transformer(flow: Flow, name: str, module: transformer.Transformer, x: Activation) -> Activation:
@@ -296,10 +290,7 @@ def _transformer(flow: Flow, name: str, module: transformer.Transformer, x: Acti
         flow.produce(f"{prefix}{key}", module.tokens.embedding_dim, "features", "last")
         for key in ("tokens", "positions")
     )
-    x = flow.join(tokens, positions)
-    for key in ("blocks", "norm", "head"):
-        x = flow.through(prefix + key, getattr(module, key), x)
-    return x
+    return _in_order(flow, name, module, flow.join(tokens, positions), "blocks", "norm", "head")
 
 
 ELEMENTWISE = (
@@ -318,11 +309,11 @@ RULES: dict[type[Any], Rule] = {
     nn.GroupNorm: _group_norm,
     nn.LayerNorm: _layer_norm,
     nn.Flatten: _flatten,
-    **dict.fromkeys(ELEMENTWISE, _unchanged),
+    **dict.fromkeys(ELEMENTWISE, lambda flow, name, module, x: x),
     **dict.fromkeys(POOLING, _pixels),
     resnet18.Shortcut: _shortcut,
     resnet18.Block: _residual_block,
-    resnet18.MeanOverPixels: _mean_over_pixels,
+    resnet18.MeanOverPixels: lambda flow, name, module, x: x._replace(is_flat=True),
     resnet18.Resnet18: _resnet18,
     transformer.Attention: _attention,
     transformer.Block: _transformer_block,

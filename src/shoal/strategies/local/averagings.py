@@ -32,12 +32,6 @@ class Averaging:
     """The guard's table, which travels with the first fragment, until it is read."""
     table_work: Work = field(default_factory=Finished)
 
-    def advance(self) -> None:
-        """Move the exchange forward: some groups start to send when they are asked, and the members have come."""
-        for fragment in self.fragments:
-            fragment.advance()
-        self.table_work.done()
-
     def wait(self) -> None:
         """Wait until everything has arrived."""
         for fragment in self.fragments:
@@ -104,9 +98,11 @@ class Averagings:
         self.under_way.append(averaging)
 
     def advance(self) -> None:
-        """Move the exchanges under way forward."""
+        """Move what is under way forward: some groups start to send when they are asked, and the members have come."""
         for averaging in self.under_way:
-            averaging.advance()
+            for fragment in averaging.fragments:
+                fragment.work.done()
+            averaging.table_work.done()
 
     def to_apply(self) -> Iterator[Averaging]:
         """The averagings to apply now, oldest first; waits until each has arrived."""
@@ -135,8 +131,13 @@ class Averagings:
         states = {fragment: fragment.state(fragment in began) for fragment in self.fragments} | dict(kept)
 
         def by_parameter(key: str) -> dict[str, Tensor]:
-            flats = {fragment: state[key] for fragment, state in states.items() if key in state}
-            return {f"{key}.{name}": whole for name, whole in _by_parameter(flats, self._params).items()}
+            """One tensor for each parameter, zero where there is none."""
+            params = self._params.items()
+            wholes = {name: torch.zeros(param.shape, dtype=param.dtype) for name, param in params}
+            for fragment, state in states.items():
+                for stretch, part in fragment.by_stretch(state[key]) if key in state else ():
+                    stretch.of(wholes[stretch.name]).copy_(part)
+            return {f"{key}.{name}": whole for name, whole in wholes.items()}
 
         common = {
             "plan": self._plan(),
@@ -185,22 +186,8 @@ class Averagings:
         return torch.tensor([self._group.size, config.every, config.fragments, config.overlap])
 
 
-def _by_parameter(flats: Mapping[Fragment, Tensor], params: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Flat tensors of fragments as one tensor for each parameter, zero where there is none."""
-    wholes = {name: torch.zeros(param.shape, dtype=param.dtype) for name, param in params.items()}
-    for fragment, flat in flats.items():
-        for stretch, part in fragment.by_stretch(flat):
-            stretch.of(wholes[stretch.name]).copy_(part)
-    return wholes
-
-
 def _load(flats: Mapping[Fragment, Tensor], saved: Mapping[str, Tensor], key: str) -> None:
-    """Load flat tensors of fragments from `<key>.<parameter>`, one parameter at a time."""
-    parts: dict[str, list[tuple[slice, Tensor]]] = {}
+    """Load flat tensors of fragments from `<key>.<parameter>`."""
     for fragment, flat in flats.items():
         for stretch, part in fragment.by_stretch(flat):
-            parts.setdefault(stretch.name, []).append((slice(stretch.start, stretch.end), part))
-    for name, of_name in parts.items():
-        whole = saved[f"{key}.{name}"].reshape(-1)
-        for elements, part in of_name:
-            part.copy_(whole[elements])
+            part.copy_(stretch.of(saved[f"{key}.{stretch.name}"].contiguous()))

@@ -98,7 +98,8 @@ class Fragment:
         self._nothing = self.anchor.new_zeros(num_piggyback)
         self._bucket: Bucket | None = None
         self._moments: list[Tensor] = []
-        self._work: Work = Finished()
+        self.work: Work = Finished()
+        """The exchange under way."""
 
     def weight(self, size: int) -> float:
         """wᵢ: this worker's part of the samples since the last averaging; over the workers, it adds up to 1."""
@@ -109,12 +110,13 @@ class Fragment:
     def start(self, group: Group, exchange: Exchange, moments: Moments, piggyback: Tensor | None) -> None:
         """Start the exchange of wᵢ·(θ − θᵢ); `moments` are averaged along with it, and a piggyback is summed."""
         of_moments = {
-            f"{_key(stretch, self._params[stretch.name])}.{key}": stretch.of(tensor)
+            f"{self._place_of(stretch)[0]}.{key}": stretch.of(tensor)
             for stretch in self._stretches
             for key, tensor in moments.get(stretch.name, {}).items()
         }
         self._moments = list(of_moments.values())
-        if self._bucket is None or self._bucket.gradients.numel() != self._num_averaged:
+        averaged = self.anchor.numel() + sum(moment.numel() for moment in self._moments)
+        if self._bucket is None or self._bucket.gradients.numel() != averaged:
             self._bucket = self._make_bucket(group, of_moments)
         torch.cat(self._views(), out=self.snapshot)
         difference, *parts = self._split(self._bucket.gradients)
@@ -124,16 +126,12 @@ class Fragment:
         self._bucket.gradients.mul_(self.weight(group.size))
         if self._bucket.piggyback is not None:
             self._bucket.piggyback.copy_(self._nothing if piggyback is None else piggyback.view(-1))
-        self._work = exchange(group, self._bucket)
-
-    def advance(self) -> None:
-        """Move the exchange forward, without waiting."""
-        self._work.done()
+        self.work = exchange(group, self._bucket)
 
     def wait(self) -> None:
         """Wait for the exchange: the bucket then holds the means."""
-        self._work.wait()
-        self._work = Finished()
+        self.work.wait()
+        self.work = Finished()
 
     @torch.no_grad()
     def outer_step(self, lr: float, momentum: float) -> None:
@@ -211,20 +209,12 @@ class Fragment:
         parts = ([part for _, part in self.by_stretch(flat)] for flat in flats)
         return list(zip(self._views(), *parts, strict=True))
 
-    @property
-    def _num_averaged(self) -> int:
-        return self.anchor.numel() + sum(moment.numel() for moment in self._moments)
-
     def _split(self, flat: Tensor) -> list[Tensor]:
         """The difference, and each moment, in the memory of the bucket."""
         return list(flat.split([self.anchor.numel(), *(moment.numel() for moment in self._moments)]))
 
     def _make_bucket(self, group: Group, moments: Mapping[str, Tensor]) -> Bucket:
-        """The bucket: stretches keep the shape of their parameter where they are all of it."""
-        shapes = {
-            _key(stretch, self._params[stretch.name]): _shape(stretch, self._params[stretch.name])
-            for stretch in self._stretches
-        }
+        shapes = dict(map(self._place_of, self._stretches))
         shapes |= {name: (moment.numel(),) for name, moment in moments.items()}
         regions: dict[str, Region] = {}
         offset = 0
@@ -234,13 +224,10 @@ class Fragment:
         flat = group.empty(offset + self._num_piggyback, self.anchor.dtype, self.anchor.device)
         return Bucket(flat, regions, self._num_piggyback)
 
-
-def _shape(stretch: Stretch, param: Tensor) -> tuple[int, ...]:
-    numel = stretch.end - stretch.start
-    return tuple(param.shape) if numel == param.numel() else (numel,)
-
-
-def _key(stretch: Stretch, param: Tensor) -> str:
-    """The name of a stretch in a bucket: the parameter's, with the range if it is not all of it."""
-    is_all = stretch.end - stretch.start == param.numel()
-    return stretch.name if is_all else f"{stretch.name}[{stretch.start}:{stretch.end}]"
+    def _place_of(self, stretch: Stretch) -> tuple[str, tuple[int, ...]]:
+        """The name and the shape of a stretch in a bucket: the parameter's, where it is all of it."""
+        name, start, end = stretch
+        param = self._params[name]
+        if end - start == param.numel():
+            return name, tuple(param.shape)
+        return f"{name}[{start}:{end}]", (end - start,)

@@ -69,8 +69,7 @@ class LocalSync(Sync):
         params = parts.layout.params
         sync_initial_state(parts.group, super().pieces())
         for param in params.values():
-            if not param.is_contiguous():
-                param.data = param.data.contiguous()
+            param.data = param.data.contiguous()
         # Moments, buffers and the model that is evaluated are averaged as they are.
         encoders = compressed_in(parts.exchange)
         for encoder in encoders:
@@ -85,7 +84,9 @@ class LocalSync(Sync):
 
     def step(self, share: Share, lr: float) -> StepResult:
         """One update of this worker alone; then the averagings that end or begin with it."""
-        self._return_to_own_state()
+        if self._kept is not None:
+            self._kept.restore(self._own_pieces())
+            self._kept = None
         self._received_signal = share.stop_signal
         self._group.beat()  # it may not communicate for many steps
         self._averagings.advance()
@@ -207,11 +208,6 @@ class LocalSync(Sync):
     def _part(self) -> float:
         """This worker's part of all samples so far."""
         return part_of(self._averagings.num_samples, self._group.size)
-
-    def _return_to_own_state(self) -> None:
-        if self._kept is not None:
-            self._kept.restore(self._own_pieces())
-            self._kept = None
 
     def agree_on_loss(self, loss_sum: float) -> float:
         """The mean of the workers' sums, weighted by their numbers of samples."""

@@ -158,7 +158,7 @@ def cut_by_cost(model: nn.Module, num_stages: int, group: Group, inputs: Tensor)
     A collective: all workers of the group cut where rank 0 says.
     """
     layers = layers_of(model)
-    allowed = _possible_starts(layers, num_stages)
+    allowed = possible_starts(layers, num_stages)
     text = ""
     if group.rank == 0:
         group.beat(BUSY_S)
@@ -173,7 +173,7 @@ def cut_by_size(model: nn.Module, num_stages: int) -> list[list[NamedLayer]]:
     lenet in two stages: the convolutions, and the fully connected layers.
     """
     layers = layers_of(model)
-    allowed = _possible_starts(layers, num_stages)
+    allowed = possible_starts(layers, num_stages)
     sizes = [sum(param.numel() for param in layer.module.parameters()) for layer in layers]
     return _stages(layers, balanced(sizes, allowed, num_stages))
 
@@ -199,11 +199,6 @@ def cut_for_rpc(model: nn.Module, names: str, num_workers: int) -> list[list[Nam
             f"Name {num_stages - 1} layer{'s' * (num_stages > 2)}, or use --workers {len(stages) + 1}.",
         )
     return stages
-
-
-def check_num_stages(model: nn.Module, num_stages: int) -> None:
-    """Refuse more stages than the model has layers at which one may begin."""
-    _possible_starts(layers_of(model), num_stages)
 
 
 def measured_costs(layers: Sequence[NamedLayer], inputs: Tensor) -> list[float]:
@@ -272,8 +267,11 @@ def balanced(costs: Sequence[float], allowed: Sequence[int], num_stages: int) ->
     return best[len(costs)][2]
 
 
-def _possible_starts(layers: Sequence[NamedLayer], num_stages: int) -> list[int]:
-    """The layers at which a measured cut may begin a stage: they have parameters to train, and tie none."""
+def possible_starts(layers: Sequence[NamedLayer], num_stages: int) -> list[int]:
+    """The layers at which a measured cut may begin a stage: they have parameters to train, and tie none.
+
+    Refuses a number of stages for which there are too few.
+    """
     trained = [position for position, layer in enumerate(layers) if _is_trained(layer)]
     starts = [position for position in trained[1:] if _tied_across(layers, position) is None]
     if len(starts) < num_stages - 1:

@@ -20,7 +20,8 @@ from shoal.strategies.library.set_up import check_threads, group_of
 from shoal.strategies.pieces.piece import Piece
 from shoal.strategies.pieces.whole_tensors import WholeTensors
 from shoal.strategies.pipeline.cut import NamedLayer, check_order, cut_by_cost, cut_by_name, layers_of
-from shoal.strategies.pipeline.pipeline import Pipelined, PipelinePlan, divided, schedule_of
+from shoal.strategies.pipeline.pipeline import Pipelined, divided, schedule_of
+from shoal.strategies.pipeline.settings import PipelineConfig
 from shoal.strategies.replicas.initial_state import sync_initial_state
 from shoal.strategies.strategy import Share
 
@@ -81,16 +82,21 @@ class Pipeline(nn.Module):
         check_same_model(group, params)
         state = module.state_dict()
         sync_initial_state(group, [Piece.whole(f"model.{name}", tensor) for name, tensor in state.items()])
-        plan = PipelinePlan(schedule, microbatches, weight_gradients_once, recompute)
         stages = self._stages(module, group, cut, example)
-        schedule_of(plan, group.size, microbatches)  # refuse an unknown one now
+        schedule_of(schedule, weight_gradients_once, group.size, microbatches)  # refuse an unknown one now
+        config = PipelineConfig(
+            schedule=schedule,
+            microbatches=microbatches,
+            weight_gradients="once" if weight_gradients_once else "each",
+            recompute=recompute,
+        )
 
         def loss_sum(outputs: Tensor, labels: Tensor) -> Tensor:
             return loss(outputs, labels) * len(labels)
 
         self._group = group
         self._layout = Pipelined(
-            module, stages, group, loss_sum, lambda device: nullcontext(), SpanRecorder(HostClock()), plan
+            module, stages, group, loss_sum, lambda device: nullcontext(), SpanRecorder(HostClock()), config
         )
         self._microbatches = microbatches
         self.stage = self._layout.model

@@ -1,8 +1,8 @@
 """`pipeline`: the model cut into stages, one for each worker; activations go down, gradients come back up."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from contextlib import nullcontext
+from functools import cache, partial
 from typing import final
 
 import torch
@@ -23,35 +23,18 @@ from shoal.strategies.pipeline.interpreter import ActivationForm, Forms, Interpr
 from shoal.strategies.pipeline.schedule import Schedule
 from shoal.strategies.pipeline.schedules import build as build_schedule
 from shoal.strategies.pipeline.schedules import with_weights_once
+from shoal.strategies.pipeline.settings import PipelineConfig
 from shoal.strategies.pipeline.stage import Autocast, PipelineStage
 from shoal.strategies.pipeline.validate import validate
 from shoal.strategies.strategy import Share, Sums, width_of
 from shoal.strategies.tensor.divide import TensorParts
 
 
-@dataclass(frozen=True)
-class PipelinePlan:
-    """How a pipeline computes a step."""
-
-    schedule: str = "1f1b"
-    microbatches: int = 4
-    """Micro-batches of a step; fewer if there are fewer samples."""
-    weights_once: bool = False
-    """Whether all weight gradients of a step are computed at its end, at once."""
-    recompute: bool = False
-    """Whether activations are computed again for backward, instead of kept."""
-
-    @cached_property
-    def updates_inside(self) -> bool:
-        """Whether the schedule updates the weights after every micro-batch."""
-        return build_schedule(self.schedule, 1, 1).updates_inside
-
-
 @cache
-def schedule_of(plan: PipelinePlan, stages: int, microbatches: int) -> Schedule:
+def schedule_of(name: str, weights_once: bool, stages: int, microbatches: int) -> Schedule:
     """The schedule for so many micro-batches, checked."""
-    made = build_schedule(plan.schedule, stages, microbatches)
-    made = with_weights_once(made) if plan.weights_once else made
+    made = build_schedule(name, stages, microbatches)
+    made = with_weights_once(made) if weights_once else made
     validate(made)
     return made
 
@@ -71,7 +54,7 @@ class Pipelined(Layout):
         loss: Loss,
         autocast: Autocast,
         span: SpanRecorder,
-        plan: PipelinePlan,
+        config: PipelineConfig,
         replica: int = 0,
         parts: TensorParts | None = None,
         measures: Sequence[Measure] = (),
@@ -82,7 +65,7 @@ class Pipelined(Layout):
         """
         mine = stages[group.rank]
         self.model = nn.Sequential(*(layer.module for layer in mine))
-        self._group, self._plan = group, plan
+        self._group, self._config = group, config
         self._place = partial(whole_place if parts is None else parts.place, replica=replica)
         self._last_layer = mine[-1].name
         self._is_last = group.rank == group.size - 1
@@ -112,10 +95,10 @@ class Pipelined(Layout):
             loss if self._is_last else None,
             autocast,
             group.rank == 0,
-            plan.recompute,
-            stash_weights=plan.updates_inside,
+            config.recompute,
+            stash_weights=config.updates_inside,
         )
-        self.updates_inside = plan.updates_inside
+        self.updates_inside = config.updates_inside
         self._interpreter = Interpreter(group, self._stage, span)
         self._forms: dict[tuple[bool, bool, ActivationForm], Forms] = {}
 
@@ -129,7 +112,7 @@ class Pipelined(Layout):
         """Divide the share into micro-batches, and execute this stage's row of the schedule."""
         for param in self.params.values():
             param.grad = None
-        parts = divided(share, self._plan.microbatches)
+        parts = divided(share, self._config.microbatches)
         if not parts:
             return self.zero
         scale = 1.0 / share.num_samples_global
@@ -145,7 +128,7 @@ class Pipelined(Layout):
         """Add scale · ∂(sum of losses)/∂θ of these micro-batches to the gradients; that sum, on the last stage."""
         if self.updates_inside:
             raise ConfigError(
-                f"schedule {self._plan.schedule} updates the weights inside a step: "
+                f"schedule {self._config.schedule} updates the weights inside a step: "
                 "it has no gradients of a whole batch",
                 "Use 1f1b, which has the same bubble.",
             )
@@ -158,7 +141,7 @@ class Pipelined(Layout):
         """
         for param in self.params.values():
             param.grad = None
-        parts = divided(share, self._plan.microbatches)
+        parts = divided(share, self._config.microbatches)
         if not parts:
             return self.zero
         loss = self._run(parts, [1.0 / part.num_samples for part in parts], update)
@@ -168,7 +151,9 @@ class Pipelined(Layout):
         self, parts: Sequence[Batch], scales: Sequence[float], update: Callable[[], object] | None = None
     ) -> Tensor | None:
         forms = self._forms_of(parts[0].inputs, training=True)
-        row = schedule_of(self._plan, self._group.size, len(parts)).rows[self._group.rank]
+        config, group = self._config, self._group
+        is_once = config.weight_gradients == "once"
+        row = schedule_of(config.schedule, is_once, group.size, len(parts)).rows[group.rank]
         return self._interpreter.run(row, parts, forms, scales, update)
 
     @torch.no_grad()
@@ -199,7 +184,7 @@ class Pipelined(Layout):
         forms, group = self._forms_of(inputs, training=False), self._group
         found: list[Tensor] = []
         sent: list[tuple[Tensor, Work]] = []
-        for part in inputs.tensor_split(min(self._plan.microbatches, len(inputs))):
+        for part in inputs.tensor_split(min(self._config.microbatches, len(inputs))):
             if forms.received is not None:
                 received = forms.received.empty(len(part), inputs.device)
                 group.recv(received, group.rank - 1).wait()
@@ -225,11 +210,9 @@ class Pipelined(Layout):
     @torch.no_grad()
     def _inference(self, inputs: Tensor, training: bool) -> Tensor:
         """This stage's output in evaluation mode, in the precision of training or of evaluation."""
-        with evaluation_mode(self.model):
-            if not training:
-                return self.model(inputs)
-            with self._autocast(inputs.device.type):
-                return self.model(inputs)
+        precision = self._autocast(inputs.device.type) if training else nullcontext()
+        with evaluation_mode(self.model), precision:
+            return self.model(inputs)
 
     def place_of(self, name: str) -> Place:
         """The whole parameter, or this worker's part of it."""

@@ -67,6 +67,9 @@ class ActionKind(Enum):
         return _COUNTERPART[self]
 
 
+F, B, I, W, U = map(ActionKind, "FBIWU")  # noqa: E741
+"""The kinds that compute, by their letters."""
+
 STEP_TO_PARTNER = {
     ActionKind.SEND_ACTIVATION: +1,
     ActionKind.RECV_ACTIVATION: -1,

@@ -1,34 +1,16 @@
 """The schedules by name, and their published formulas.
 
 Each schedule lists what a stage computes; `with_messages` adds the sends and receives.
-
-With p stages and m micro-batches, stage s counted from 0:
-
-    name          bubble                                live activations on stage s
-    sequential    (p − 1) / p                           1
-    gpipe         (p − 1) / (m + p − 1)                 m
-    1f1b          (p − 1) / (m + p − 1)                 min(p − s, m)
-    zero-bubble   about a third of 1f1b's               min(p, m)
-    async         as 1f1b                               min(p − s, m), and up to as many versions of the weights
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from itertools import chain
+from dataclasses import dataclass, replace
 
 from shoal.config.custom import calling, check_options, load
 from shoal.config.sections.values import Custom, is_own
 from shoal.errors import ConfigError, unknown
-from shoal.strategies.pipeline.schedule import ALL, Action, ActionKind, Schedule
-from shoal.strategies.pipeline.timing import UNIT_TIMES, StageTimes, with_messages
-
-F, B, I, W, U = (  # noqa: E741
-    ActionKind.FORWARD,
-    ActionKind.BACKWARD,
-    ActionKind.BACKWARD_INPUT,
-    ActionKind.BACKWARD_WEIGHT,
-    ActionKind.UPDATE,
-)
+from shoal.strategies.pipeline.schedule import ALL, Action, B, F, I, Schedule, U, W
+from shoal.strategies.pipeline.timing import StageTimes, with_messages
 
 
 def sequential(stages: int, microbatches: int) -> Schedule:
@@ -57,23 +39,22 @@ def one_f_one_b(stages: int, microbatches: int) -> Schedule:
     Narayanan et al. 2021, "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM" (the
     PipeDream-Flush schedule).
     """
-    rows = [
-        tuple(chain.from_iterable(_one_f_one_b_pairs(stage, stages, microbatches))) for stage in range(stages)
-    ]
+    rows = [tuple(_one_f_one_b_pairs(stage, stages, microbatches)) for stage in range(stages)]
     return Schedule("1f1b", microbatches, with_messages(rows), _in_flight(stages, microbatches))
 
 
-def _one_f_one_b_pairs(stage: int, stages: int, microbatches: int) -> Iterator[tuple[Action, ...]]:
+def _one_f_one_b_pairs(stage: int, stages: int, microbatches: int) -> Iterator[Action]:
     warm_up = min(stages - stage - 1, microbatches)
     # Phase 1, warm-up: one forward for each stage below, until the first gradient can come back.
     for k in range(warm_up):
-        yield (Action(F, k),)
+        yield Action(F, k)
     # Phase 2, steady state: one forward, one backward.
     for k in range(microbatches - warm_up):
-        yield Action(F, warm_up + k), Action(B, k)
+        yield Action(F, warm_up + k)
+        yield Action(B, k)
     # Phase 3, cool-down: the backwards of the micro-batches still in flight.
     for k in range(microbatches - warm_up, microbatches):
-        yield (Action(B, k),)
+        yield Action(B, k)
 
 
 def _in_flight(stages: int, microbatches: int) -> tuple[int, ...]:
@@ -87,26 +68,25 @@ def zero_bubble(stages: int, microbatches: int) -> Schedule:
     gradient earlier. Stage s keeps s weight gradients back, and computes them while the pipeline drains. No stage holds
     more activations than 1F1B's first one.
     """
-    rows = [
-        tuple(chain.from_iterable(_zero_bubble_rounds(stage, stages, microbatches)))
-        for stage in range(stages)
-    ]
+    rows = [tuple(_zero_bubble_rounds(stage, stages, microbatches)) for stage in range(stages)]
     return Schedule("zero-bubble", microbatches, with_messages(rows), (min(stages, microbatches),) * stages)
 
 
-def _zero_bubble_rounds(stage: int, stages: int, microbatches: int) -> Iterator[tuple[Action, ...]]:
+def _zero_bubble_rounds(stage: int, stages: int, microbatches: int) -> Iterator[Action]:
     warm_up = min(stages - stage, microbatches)
     # Phase 1, warm-up: as many forwards as 1F1B has in flight.
-    yield tuple(Action(F, k) for k in range(warm_up))
+    for k in range(warm_up):
+        yield Action(F, k)
     # Phase 2, steady state and drain: I of this round, W of the round `stage` rounds ago, the next forward.
     for k in range(microbatches):
-        yield (Action(I, k),)
+        yield Action(I, k)
         if k >= stage:
-            yield (Action(W, k - stage),)
+            yield Action(W, k - stage)
         if warm_up + k < microbatches:
-            yield (Action(F, warm_up + k),)
+            yield Action(F, warm_up + k)
     # Phase 3: the weight gradients that were kept back.
-    yield tuple(Action(W, k) for k in range(max(microbatches - stage, 0), microbatches))
+    for k in range(max(microbatches - stage, 0), microbatches):
+        yield Action(W, k)
 
 
 def asynchronous(stages: int, microbatches: int) -> Schedule:
@@ -122,7 +102,7 @@ def asynchronous(stages: int, microbatches: int) -> Schedule:
     rows = [
         tuple(
             action
-            for each in chain.from_iterable(_one_f_one_b_pairs(stage, stages, microbatches))
+            for each in _one_f_one_b_pairs(stage, stages, microbatches)
             for action in ((each, Action(U, each.microbatch)) if each.kind is B else (each,))
         )
         for stage in range(stages)
@@ -239,10 +219,6 @@ class ScheduleFormula:
     is_exact: Callable[[int, int], bool] = lambda p, m: True
 
 
-def _flushed_bubble(p: int, m: int, times: StageTimes) -> float:
-    return (p - 1) / (m + p - 1)
-
-
 def _zero_bubble_bubble(p: int, m: int, times: StageTimes) -> float:
     forward, half, weight = times.forward, times.backward_input, times.backward_weight
     bubble = (p - 1) * (forward + half - weight)
@@ -251,7 +227,7 @@ def _zero_bubble_bubble(p: int, m: int, times: StageTimes) -> float:
 
 _ONE_F_ONE_B = ScheduleFormula(
     bubble="(p − 1) / (m + p − 1)",
-    bubble_of=_flushed_bubble,
+    bubble_of=lambda p, m, times: (p - 1) / (m + p - 1),
     peak_live="min(p − s, m)",
     peak_live_of=lambda p, m, s: min(p - s, m),
 )
@@ -263,12 +239,7 @@ FORMULAS: dict[str, ScheduleFormula] = {
         peak_live="1",
         peak_live_of=lambda p, m, s: 1,
     ),
-    "gpipe": ScheduleFormula(
-        bubble="(p − 1) / (m + p − 1)",
-        bubble_of=_flushed_bubble,
-        peak_live="m",
-        peak_live_of=lambda p, m, s: m,
-    ),
+    "gpipe": replace(_ONE_F_ONE_B, peak_live="m", peak_live_of=lambda p, m, s: m),
     "1f1b": _ONE_F_ONE_B,
     "zero-bubble": ScheduleFormula(
         bubble="b / (m(F + I + W) + b)",
@@ -282,21 +253,3 @@ FORMULAS: dict[str, ScheduleFormula] = {
     "async": _ONE_F_ONE_B,
 }
 """The formulas by the schedule's name."""
-
-
-def bubble(name: str, stages: int, microbatches: int, times: StageTimes = UNIT_TIMES) -> float:
-    """The bubble fraction of a schedule by its formula.
-
-    >>> round(bubble("1f1b", stages=4, microbatches=8), 3), round(bubble("zero-bubble", 4, 8), 3)
-    (0.273, 0.111)
-    """
-    return FORMULAS[name].bubble_of(stages, microbatches, times)
-
-
-def peak_live(name: str, stages: int, microbatches: int) -> tuple[int, ...]:
-    """The peak number of live activations on each stage by the formula.
-
-    >>> peak_live("1f1b", stages=4, microbatches=3)
-    (3, 3, 2, 1)
-    """
-    return tuple(FORMULAS[name].peak_live_of(stages, microbatches, stage) for stage in range(stages))

@@ -1,6 +1,6 @@
 """One stage of a pipeline: forward and both halves of backward of micro-batches, several of them in flight."""
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import final
@@ -55,14 +55,10 @@ class PipelineStage:
         self._recompute = recompute
         self._weight_gradients = WeightGradients(model)
         self._in_flight: dict[int, _InFlight] = {}
-        self.versions = WeightVersions(self._trained()) if stash_weights else None
+        self._trained = [param for param in model.parameters() if param.requires_grad]
+        self.versions = WeightVersions(self._trained) if stash_weights else None
         # A layer that writes into its input must not write into a leaf.
         self._copies_input = bool(getattr(model[0], "inplace", False))
-
-    @property
-    def num_in_flight(self) -> int:
-        """Micro-batches between their forward and their backward."""
-        return len(self._in_flight)
 
     def forward(self, microbatch: int, inputs: Tensor, labels: Tensor) -> Tensor:
         """The activation for the next stage; on the last stage the loss."""
@@ -123,11 +119,8 @@ class PipelineStage:
         assert self.versions is not None
         self.versions.begin_next()
         update()
-        for param in self._trained():
+        for param in self._trained:
             param.grad = None
-
-    def _trained(self) -> list[Tensor]:
-        return [param for param in self.model.parameters() if param.requires_grad]
 
 
 def random_state(device: torch.device) -> list[Tensor]:
@@ -162,18 +155,13 @@ class WeightVersions:
     Torch's check for that counts updates of weights, too, so it is off.
     """
 
-    def __init__(self, params: Iterable[Tensor]) -> None:
-        self._params = list(params)
+    def __init__(self, params: Sequence[Tensor]) -> None:
+        self._params = params
         self._newest = 0
         self._used: dict[int, int] = {}
         """The version that each micro-batch in flight has used."""
         self._stashed: dict[int, list[Tensor]] = {}
         """The values of versions before the newest."""
-
-    @property
-    def num_live(self) -> int:
-        """The number of versions in memory: those of micro-batches in flight, and the newest."""
-        return len(self._stashed) + 1
 
     def begin(self, microbatch: int) -> AbstractContextManager[object]:
         """The context of a micro-batch's forward pass: it uses the newest weights, and its backward pass will, too."""

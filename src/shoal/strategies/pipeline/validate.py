@@ -12,17 +12,14 @@ from shoal.strategies.pipeline.schedule import (
     MESSAGES,
     Action,
     ActionKind,
+    B,
+    F,
+    I,
     Row,
     Schedule,
+    U,
+    W,
     live_activations,
-)
-
-F, B, I, W, U = (  # noqa: E741
-    ActionKind.FORWARD,
-    ActionKind.BACKWARD,
-    ActionKind.BACKWARD_INPUT,
-    ActionKind.BACKWARD_WEIGHT,
-    ActionKind.UPDATE,
 )
 
 

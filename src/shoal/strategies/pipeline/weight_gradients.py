@@ -39,8 +39,8 @@ class _LayerGradient(NamedTuple):
 class WeightGradients:
     """The weight gradients of a model's linear and convolution layers, computed when asked.
 
-    Between the construction and `restore`, backward through the model sets them aside under the key of the micro-batch
-    that `current` names. Not safe: differentiating twice.
+    From the construction on, backward through the model sets them aside under the key of the micro-batch that `current`
+    names. Not safe: differentiating twice.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -50,14 +50,9 @@ class WeightGradients:
         """By micro-batch; backward puts it there."""
         self._buffers: dict[Tensor, Tensor] = {}
         """Memory of gradients, used again in the next step: fresh memory costs page faults."""
-        self._layers = [module for module in model.modules() if _is_splittable(module)]
-        for layer in self._layers:
-            layer.forward = partial(_forward, layer, self)
-
-    def restore(self) -> None:
-        """Give the layers their own forward pass back."""
-        for layer in self._layers:
-            del layer.forward
+        for layer in model.modules():
+            if _is_splittable(layer):
+                layer.forward = partial(_forward, layer, self)
 
     @torch.no_grad()
     def add(self, microbatch: int) -> None:
@@ -74,13 +69,12 @@ class WeightGradients:
                 by_layer.setdefault((entry.layer, entry.weight), []).append(entry)
         self.set_aside.clear()
         for entries in by_layer.values():
-            joined = entries[0]
-            if len(entries) > 1:
+            first, *others = entries
+            if others:
                 inputs = torch.cat([entry.inputs for entry in entries])
-                joined = joined._replace(
-                    inputs=inputs, of_output=torch.cat([each.of_output for each in entries])
-                )
-            self._add(joined)
+                of_output = torch.cat([entry.of_output for entry in entries])
+                first = first._replace(inputs=inputs, of_output=of_output)
+            self._add(first)
 
     def _add(self, entry: _LayerGradient) -> None:
         """Add a weight gradient; of a linear layer without a temporary, where dtypes agree."""

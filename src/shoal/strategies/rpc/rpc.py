@@ -16,6 +16,7 @@ from typing import Any, TypeVar, final
 
 import torch
 from torch import Tensor
+from torch.distributed import autograd
 
 from shoal.comm.agree import share_text
 from shoal.comm.alone import alone
@@ -72,7 +73,7 @@ class Rpc(Strategy):
         self.copies = alone()  # the driver alone evaluates
         self.serves = group.rank > 0
         self._group, self._guard = group, parts.guard
-        self._span, self._loss, self._zero = whole.span, whole.loss, whole.zero
+        self._span, self._loss = whole.span, whole.loss
         self._measures = whole.measures
         self._num_microbatches = config.microbatches
         ranks = stage_ranks(group.size)
@@ -124,11 +125,14 @@ class Rpc(Strategy):
 
     def _step(self, batch: Batch, share: Share, lr: float) -> StepResult:
         span = self._span
-        with torch_rpc.autograd_context() as context:
+        with autograd.context() as context:
             with self._waiting("forward"):
                 inputs = batch.inputs.chunk(self._num_microbatches)
                 futures = [self._forward(each, training=True) for each in inputs]
-                outputs = [self._arrived(number, future) for number, future in enumerate(futures)]
+                outputs: list[Tensor] = []
+                for number, future in enumerate(futures):
+                    self._where = f"the outputs of micro-batch {number}, {self._step_name}"
+                    outputs.append(future.wait())
             with span("loss", "compute"), self._computing():
                 labels = batch.labels.split([len(each) for each in inputs])
                 losses = [self._loss(each, its) for each, its in zip(outputs, labels, strict=True)]
@@ -136,7 +140,7 @@ class Rpc(Strategy):
                 loss = torch.stack([each.detach() for each in losses]).sum() * scale
             self._where = f"the backward pass of {self._step_name}"
             with self._waiting("backward"), self._computing(outputs):
-                torch_rpc.backward(context, [each * scale for each in losses])
+                autograd.backward(context, [each * scale for each in losses])
             self._where = f"the update of {self._step_name}"
             with self._waiting("update"):
                 stop_signal, may_update = self._agree(context, loss, share, lr)
@@ -178,10 +182,6 @@ class Rpc(Strategy):
         for stage in remote[:-1]:
             value = stage.remote().forward(value, training)
         return remote[-1].rpc_async().forward(value, training)
-
-    def _arrived(self, number: int, outputs: Any) -> Tensor:
-        self._where = f"the outputs of micro-batch {number}, {self._step_name}"
-        return outputs.wait()
 
     def _agree(self, context: int, loss: Tensor, share: Share, lr: float) -> tuple[int, bool]:
         """The stop signal of any worker, and whether all gradients are finite; the guard raises if it must."""

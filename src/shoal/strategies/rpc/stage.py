@@ -6,17 +6,18 @@ the worker's RPC agent, so several micro-batches may be in one stage at once; th
 
 import queue
 import threading
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
+from torch.distributed import autograd, rpc
 
 from shoal.comm.group import Group
 from shoal.events.spans import SpanRecorder, host_ns
-from shoal.strategies.norms import in_order
-from shoal.strategies.pieces.piece import Piece, Place
+from shoal.strategies.library.divided_training import Trained
+from shoal.strategies.pieces.piece import Piece
 from shoal.strategies.pieces.state import model_pieces
 from shoal.strategies.pipeline.cut import NamedLayer
 from shoal.strategies.rpc import torch_rpc
@@ -28,13 +29,9 @@ from shoal.strategies.update import Update
 class RpcStage:
     """Some layers, their parameters under the names of the whole model, and their part of the optimizer."""
 
-    sharded_over: Sequence[Group] = ()
-    repeated: Collection[str] = ()
-
     def __init__(
         self, whole: nn.Module, layers: Sequence[NamedLayer], update: Update, span: SpanRecorder, group: Group
     ) -> None:
-        self.name = f"{layers[0].name} … {layers[-1].name}" if len(layers) > 1 else layers[0].name
         self.span = span
         self._group = group
         self._model = nn.Sequential(*(layer.module for layer in layers))
@@ -42,21 +39,22 @@ class RpcStage:
         self._state = {
             name: tensor for name, tensor in whole.state_dict(keep_vars=True).items() if id(tensor) in mine
         }
-        self.params: dict[str, Tensor] = {
-            name: param
-            for name, param in whole.named_parameters()
-            if id(param) in mine and param.requires_grad
-        }
-        first = next(iter(self.params.values())).detach()
-        self.zero = first.new_zeros((), dtype=first.dtype.to_real())
-        self._update = update.over(self)
+        held = Trained(
+            {
+                name: param
+                for name, param in whole.named_parameters()
+                if id(param) in mine and param.requires_grad
+            }
+        )
+        held.span = span
+        self._params, self._update = held.params, update.over(held)
         self._layers_lock = threading.Lock()
         self._step: tuple[StepResult, int, float] | None = None
         self.num_steps = 0
         """Steps that this stage has finished."""
         self._sent_bytes = 0
         self._idle_since = 0
-        self._times = _BackwardTimes(next(iter(self.params.values())))
+        self._times = _BackwardTimes(next(iter(self._params.values())))
         self._num_computing = 0
         self._events: queue.SimpleQueue[Pause | Exception] = queue.SimpleQueue()
         self.serving = Serving()
@@ -65,7 +63,8 @@ class RpcStage:
 
     def forward(self, value: Any, training: bool) -> Tensor:
         """The outputs of the layers. `value`: the inputs, or a reference to the outputs of the stage before."""
-        inputs = torch_rpc.fetched(value)  # from worker to worker; the driver never sees it
+        # From worker to worker; the driver never sees it.
+        inputs: Tensor = value if isinstance(value, Tensor) else value.to_here()
         with self._reporting(), self._layers_lock, torch.set_grad_enabled(training):
             self._model.train(training)
             # An evaluation is not part of a step, and its time not part of the step's time.
@@ -78,7 +77,7 @@ class RpcStage:
 
     def parameters(self) -> list[Any]:
         """References to the parameters, for the distributed optimizer."""
-        return torch_rpc.own_references(list(self.params.values()))
+        return [rpc.RRef(param) for param in self._params.values()]
 
     def gradient_square(self, context: int, step: tuple[StepResult, int, float]) -> tuple[float, int]:
         """The squared norm of the gradients in a context, and the stop signal of this worker.
@@ -87,7 +86,7 @@ class RpcStage:
         """
         with self._reporting():
             self._step = step
-            grads = torch_rpc.gradients(context).values()
+            grads = autograd.get_gradients(context).values()
             square = sum(float(grad.flatten().dot(grad.flatten())) for grad in grads)
             return square, self.serving.stop_signal()
 
@@ -111,7 +110,7 @@ class RpcStage:
 
     def _finish_step(self) -> None:
         assert self._step is not None
-        for param in self.params.values():
+        for param in self._params.values():
             param.grad = None
         self.span.marks.extend(("backward", "compute", *times) for times in self._times.take())
         now, sent_bytes = host_ns(), self._sent_bytes
@@ -151,14 +150,6 @@ class RpcStage:
             raise
         finally:
             self._num_computing -= 1
-
-    def place_of(self, name: str) -> Place:
-        """The whole parameter: a stage divides the model, not its tensors."""
-        return Place.whole(self.params[name])
-
-    def all_norms(self, norms: Mapping[str, Tensor]) -> Tensor:
-        """The norms of this stage's gradients: this strategy does not clip."""
-        return in_order(norms)
 
     def pieces(self) -> list[Piece]:
         """Parameters, buffers and optimizer state of this stage."""

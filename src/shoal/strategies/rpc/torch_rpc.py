@@ -1,6 +1,5 @@
-"""Torch's RPC framework, as far as shoal uses it: every call of it is in this file.
+"""Torch's RPC framework: its agents, what they offer each other, its errors and its distributed optimizer.
 
-Remote calls (`remote`, `rpc_sync`, `rpc_async` of a reference), distributed autograd and the distributed optimizer.
 Torch keeps the framework in maintenance mode and warns about that; the warnings are silenced here and nowhere else.
 
 Not safe: while workers connect, each unpickles and executes whatever reaches the port on which it listens, and bytes
@@ -17,13 +16,12 @@ import re
 import socket
 import struct
 import warnings
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch.distributed as dist
-from torch import Tensor
-from torch.distributed import autograd, rpc
+from torch.distributed import rpc
 
 from shoal.errors import GroupError, MemberError
 
@@ -122,33 +120,6 @@ def published() -> Any:
 def reference_to(rank: int) -> Any:
     """A remote reference (RRef) to the object that a worker offers; its methods can be called from here."""
     return rpc.remote(worker_name(rank), published)
-
-
-def own_references(tensors: Sequence[Tensor]) -> list[Any]:
-    """Remote references to tensors of this process."""
-    return [rpc.RRef(tensor) for tensor in tensors]
-
-
-def fetched(value: Any) -> Tensor:
-    """The tensor itself: a reference is fetched from its owner, once the owner has computed it."""
-    return value if isinstance(value, Tensor) else value.to_here()
-
-
-@contextmanager
-def autograd_context() -> Generator[int]:
-    """A distributed autograd context: all calls inside become part of one graph over all workers."""
-    with autograd.context() as context:
-        yield context
-
-
-def backward(context: int, losses: Sequence[Tensor]) -> None:
-    """Run backward from these losses through all workers; gradients are kept in the context, not in `param.grad`."""
-    autograd.backward(context, list(losses))
-
-
-def gradients(context: int) -> Mapping[Tensor, Tensor]:
-    """The gradients of this worker's parameters in a context."""
-    return autograd.get_gradients(context)
 
 
 def call_error(error: Exception, where: str) -> GroupError:

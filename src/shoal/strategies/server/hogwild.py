@@ -100,7 +100,7 @@ class Hogwild(Sync):
             refuse_unused(self._group, missing, len(params))
         self._guard.look(*gradients)
         row = [*map(float, self._guard.row(loss, share))]
-        clip_alone(gradients, row[2], row[1], self._update.clip_norm)
+        clip_alone(gradients, row, self._update.clip_norm)
         return row
 
     def _may_update(self, row: list[float], loss: Tensor) -> bool:

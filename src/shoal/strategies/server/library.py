@@ -21,7 +21,7 @@ from shoal.strategies.replicas.initial_state import sync_initial_state
 from shoal.strategies.server.messages import Request, RequestKind, ServerClient
 from shoal.strategies.server.settings import ServerConfig
 from shoal.strategies.server.shards import Shard
-from shoal.strategies.server.updates import Rules, Updates, answer_requests
+from shoal.strategies.server.updates import Updates, answer_requests
 from shoal.strategies.update import Update
 
 Returned = TypeVar("Returned")
@@ -70,10 +70,10 @@ class ParameterServer:
             mode=mode, servers=servers, staleness=staleness, damping=damping, compensation=compensation
         )
         check_has_values(model)
-        trained = {name: param for name, param in model.named_parameters() if param.requires_grad}
-        if not trained:
+        params = {name: param for name, param in model.named_parameters() if param.requires_grad}
+        if not params:
             raise ConfigError("the model has no parameter to train", "Call requires_grad_() on some of them.")
-        self._world = world = group_of(group, trained)
+        self._world = world = group_of(group, params)
         size = world.size - servers
         if servers > size:
             raise ConfigError(
@@ -81,27 +81,26 @@ class ParameterServer:
                 "least as many workers as servers",
                 f"Start the program with {2 * servers} ranks or more, or use fewer servers.",
             )
-        self._params: dict[str, Tensor] = dict(trained)
+        trained = Trained(dict(params))
+        self._params = trained.params
         check_same_model(world, self._params)
         sync_initial_state(world, model_pieces(model.state_dict()))
         self.serves = world.rank >= size
         """Whether this rank is a server."""
         self.workers = world.split(range(size, world.size) if self.serves else range(size))
         """The workers that train (on a server: the servers), to divide data and to agree on things."""
-        update = Update(Trained(self._params), make_optimizer)
+        update = Update(trained, make_optimizer)
         self.lr = update.base_lr
         """The learning rate of the next steps; the optimizer's own unless you set it."""
         if self.serves:
-            shard = Shard(Trained(self._params), update, self.workers, size, config.gathers, world)
+            shard = Shard(trained, update, self.workers, size, config.gathers, world)
             guard = Guard(
                 self.workers,
                 AllReduce(),
                 "stop",
                 remedies=Remedies(clips=False, skips=False, exchanges=False),
             )
-            first = next(iter(trained.values())).detach()
-            like = first.new_zeros((), dtype=first.dtype.to_real())
-            self._updates = Updates(shard, Rules(config, size), guard, like)
+            self._updates = Updates(shard, config, size, guard, trained.zero)
         else:
             update.check_divisible()
             self._client = ServerClient(world, servers, self._params)

@@ -14,7 +14,7 @@ import os
 import select
 import weakref
 from collections.abc import Mapping
-from typing import NamedTuple, Self, final
+from typing import final
 
 import torch
 from torch import Tensor
@@ -25,13 +25,12 @@ from shoal.events.spans import MAPPED
 from shoal.optim.elementwise import Elementwise
 from shoal.strategies.buckets.gradient_slots import ABSENT
 from shoal.strategies.guard import ROW
-from shoal.strategies.pieces.piece import Piece
 from shoal.strategies.pieces.state import PlaceOf, load_optimizer
 from shoal.strategies.replicas.sync import SyncParts
 from shoal.strategies.server.ledger import Journal, Ledger, Push
 from shoal.strategies.server.messages import HEADER_BYTES, Reply, Request, RequestKind, pause_servers
 from shoal.strategies.server.settings import ServerConfig
-from shoal.strategies.server.shards import buckets_of, load_slices
+from shoal.strategies.server.shards import buckets_of
 from shoal.strategies.server.updates import compensate, damped
 from shoal.strategies.update import Update, Updated, bare_step
 
@@ -94,10 +93,6 @@ class CommonWeights:
             torch._foreach_copy_([*self.params.values()], [*self._own.values()])  # pyright: ignore[reportPrivateUsage]
         self._group.barrier().wait()
 
-    def load(self, saved: Mapping[str, Tensor]) -> None:
-        """Load saved weights, for all members."""
-        load_slices(self, saved)
-
 
 @final
 class MappedState:
@@ -147,27 +142,15 @@ class MappedState:
         self._use_mapped()
 
 
-@final
-class MappedShard:
-    """All weights in memory that the server and its workers map, and this rank's optimizer over them.
+def map_weights(layout: Updated, update: Update, world: Group) -> tuple[CommonWeights, Update]:
+    """All weights in memory that the server and its workers map, and this rank's update of them. A collective.
 
     Memory of a machine: weights and optimizer state once, and a copy of the weights for each worker.
     """
-
-    def __init__(self, layout: Updated, update: Update, world: Group) -> None:
-        """A collective of the world."""
-        self.weights = CommonWeights(layout, world)
-        self.update = update.of(self.weights, lambda optimizer, params, make: MappedState(optimizer, world))
-        world.barrier().wait()
-
-    def pieces(self) -> list[Piece]:
-        """The optimizer's state; the workers hold the weights."""
-        return self.update.pieces()
-
-    def load(self, saved: Mapping[str, Tensor]) -> None:
-        """Load weights and optimizer state, for all ranks."""
-        self.weights.load(saved)
-        self.update.load(saved)
+    weights = CommonWeights(layout, world)
+    mapped = update.of(weights, lambda optimizer, params, make: MappedState(optimizer, world))
+    world.barrier().wait()
+    return weights, mapped
 
 
 @final
@@ -188,7 +171,8 @@ class Bell:
         if group.rank != owner:
             # Open for reading as well: a pipe that no process can read would refuse a late ring.
             self._end = open_of_member(pid, descriptor, os.O_RDWR)
-        weakref.finalize(self, _close, self._end, pipe_in)
+        for descriptor in {self._end, pipe_in} - {-1}:
+            weakref.finalize(self, os.close, descriptor)
         group.barrier().wait()  # the owner may end before the others have opened it
 
     def ring(self) -> None:
@@ -203,36 +187,21 @@ class Bell:
             os.read(self._end, select.PIPE_BUF)
 
 
-def _close(*descriptors: int) -> None:
-    for descriptor in descriptors:
-        if descriptor >= 0:
-            os.close(descriptor)
+def map_numbers(
+    world: Group, workers: int, config: ServerConfig
+) -> tuple[Ledger, Journal, Tensor, Mutex, Bell]:
+    """The numbers about updates that all ranks share: ledger, journal, and each worker's last report to the guard.
 
-
-class MappedNumbers(NamedTuple):
-    """The numbers about updates that all ranks share."""
-
-    ledger: Ledger
-    journal: Journal
-    rows: Tensor
-    """Each worker's last report to the guard."""
-    mutex: Mutex
-    """Held by the rank that changes weights, ledger and journal, or reads them."""
-    bell: Bell
-    """Wakes the server."""
-
-    @classmethod
-    def of(cls, world: Group, workers: int, config: ServerConfig) -> Self:
-        """A collective of the world."""
-        num_words = Ledger.num_words(workers)
-        memory = world.common(num_words + Journal.num_words(), torch.int64)
-        rows = world.common(workers * ROW, torch.float64).view(workers, ROW)
-        words = memory.numpy().data  # its elements are ints, read in 40 ns
-        ledger = Ledger(workers, config.bound, takes_turns=config.takes_turns, words=words[:num_words])
-        journal = Journal(words[num_words:], workers)
-        return cls(
-            ledger, journal, rows, Mutex(world, "the weights of the server"), Bell(world, owner=workers)
-        )
+    The mutex is held by the rank that changes weights, ledger and journal, or reads them. The bell wakes the server. A
+    collective of the world.
+    """
+    num_words = Ledger.num_words(workers)
+    memory = world.common(num_words + Journal.num_words(), torch.int64)
+    rows = world.common(workers * ROW, torch.float64).view(workers, ROW)
+    words = memory.numpy().data  # its elements are ints, read in 40 ns
+    ledger = Ledger(workers, config.bound, takes_turns=config.takes_turns, words=words[:num_words])
+    journal = Journal(words[num_words:], workers)
+    return ledger, journal, rows, Mutex(world, "the weights of the server"), Bell(world, owner=workers)
 
 
 @final
@@ -253,9 +222,8 @@ class MappedClient:
         self._params, self._zero = list(layout.params.values()), layout.zero
         self._num_bytes = sum(param.nbytes for param in self._params)
         self.servers = range(workers, world.size)
-        shard = MappedShard(layout, parts.update, world)
-        self._weights, self._update = shard.weights, shard.update
-        self._ledger, self._journal, rows, self._mutex, self._bell = MappedNumbers.of(world, workers, config)
+        self._weights, self._update = map_weights(layout, parts.update, world)
+        self._ledger, self._journal, rows, self._mutex, self._bell = map_numbers(world, workers, config)
         # As a numpy array: operations on a few numbers take a tenth of torch's time, in every step.
         self._rows = rows.numpy()
         self.replies: list[Reply] = []

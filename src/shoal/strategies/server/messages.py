@@ -157,6 +157,7 @@ class ServerClient:
 
     def __init__(self, world: Group, servers: int, params: Mapping[str, Tensor]) -> None:
         self._world, self._num_servers = world, servers
+        self._params = list(params.values())
         self.flat = FlatCopy(params, servers, world)
         self.take_gradients = self.flat.take_gradients
         """Push the gradients with the next request; the names of parameters without one, where it has −0."""
@@ -174,6 +175,7 @@ class ServerClient:
         """The ranks of the servers now: the last of the world."""
         return range(self._world.size - self._num_servers, self._world.size)
 
+    @torch.no_grad()
     def ask(self, request: Request, gradients: bool = False) -> Reply:
         """Send a request, with the flat gradients if asked to, and wait for all replies; the first server's.
 
@@ -208,7 +210,7 @@ class ServerClient:
         self._versions = [reply.version for reply in self.replies]
         if request.kind == RequestKind.HELLO:
             self._sequence = self.replies[0].sequence
-        flat.set_weights()
+        torch._foreach_copy_(self._params, flat.views)  # pyright: ignore[reportPrivateUsage]
         return self.replies[0]
 
     def pause(self, text: str) -> None:

@@ -141,10 +141,9 @@ class PushEncoder:
         return payload
 
     def _memory_of(self, unit: PushUnit, codec: Codec) -> Tensor | None:
-        fresh = None
-        if unit.name not in self._memories:
-            fresh = codec.new_memory(unit.form, seed_of(unit.name, step=0))
-        return self._memories.get(unit.name, fresh)
+        if unit.name in self._memories:
+            return self._memories[unit.name]
+        return codec.new_memory(unit.form, seed_of(unit.name, step=0))
 
     def pieces(self) -> dict[str, Tensor]:
         """Residuals and memories, by stretch."""

@@ -17,8 +17,8 @@ The `__init__` of this folder says which files a step passes through.
 """
 
 import json
-from collections.abc import Callable, Mapping
-from typing import Any, final
+from collections.abc import Mapping
+from typing import final
 
 import torch
 from torch import Tensor
@@ -29,19 +29,21 @@ from shoal.data.dataset import Batch
 from shoal.strategies.exchange.compressed import Compressed
 from shoal.strategies.exchange.rules import Robust
 from shoal.strategies.pieces.piece import Piece
+from shoal.strategies.pieces.state import read_part
 from shoal.strategies.replicas.initial_state import sync_initial_state
 from shoal.strategies.replicas.sync import SyncParts
 from shoal.strategies.server.hogwild import Hogwild
 from shoal.strategies.server.ledger import Ledger
-from shoal.strategies.server.mapped import MappedNumbers, MappedShard
+from shoal.strategies.server.mapped import map_numbers, map_weights
 from shoal.strategies.server.messages import Request, decoded, empty_header, text_of_pause
 from shoal.strategies.server.push_codec import PushFormat
 from shoal.strategies.server.settings import ServerConfig
 from shoal.strategies.server.shards import Shard
 from shoal.strategies.server.survivors import Survivors
-from shoal.strategies.server.updates import Record, Rules, Updates, answer_requests
+from shoal.strategies.server.updates import Updates, answer_requests
 from shoal.strategies.server.worker import ServerWorker
 from shoal.strategies.strategy import Pause, Serving, Share, StepResult, Strategy, Sums
+from shoal.strategies.update import Update, Updated
 
 READ_EVERY_S = 0.05
 """How often a server without messages reads the journal: so rarely that it leaves the cores to the workers. They ring
@@ -89,7 +91,9 @@ class ServingRank(Strategy):
         self._ledger_name = f"server.{self.data_size}.{parts.group.size}.ledger{parts.group.rank}"
         sync_initial_state(world, parts.layout.pieces())
 
-    _shard: Shard | MappedShard
+    _slices: Updated
+    """The weights of this server."""
+    _update: Update
     _ledger: Ledger
 
     def step(self, share: Share, lr: float) -> StepResult:
@@ -102,11 +106,13 @@ class ServingRank(Strategy):
 
     def pieces(self) -> list[Piece]:
         """The optimizer's state of this server's slices, and its ledger; the workers hold the weights."""
-        return [*self._shard.pieces(), Piece.whole(self._ledger_name, torch.tensor(self._ledger.state()))]
+        return [*self._update.pieces(), Piece.whole(self._ledger_name, torch.tensor(self._ledger.state()))]
 
     def load(self, saved: Mapping[str, Tensor]) -> None:
         """Load this server's slices; its ledger, if it was saved with as many workers and servers."""
-        self._shard.load(saved)
+        for name, owned in self._slices.params.items():
+            owned.copy_(read_part(name, saved[f"model.{name}"], self._slices.place_of(name), owned))
+        self._update.load(saved)
         if self._ledger_name in saved:
             self._ledger.restore(saved[self._ledger_name].tolist())
         self._world.barrier().wait()
@@ -123,35 +129,25 @@ class ServerRank(ServingRank):
     def __init__(self, parts: SyncParts, config: ServerConfig, world: Group) -> None:
         super().__init__(parts, world)
         workers, exchange = self.data_size, parts.exchange
-        encodes = isinstance(exchange, Compressed)
-        shard = Shard(parts.layout, parts.update, parts.group, workers, config.gathers, world, encodes)
-        self._push_format = (
-            PushFormat(exchange.config, shard.buckets, parts.group.rank, parts.group.size)
-            if isinstance(exchange, Compressed)
-            else None
-        )
-        robust = exchange if isinstance(exchange, Robust) else None
-        rules = Rules(config, workers, robust, parts.group.rank == 0 and config.takes_turns)
+        servers, encodes = parts.group, isinstance(exchange, Compressed)
+        shard = Shard(parts.layout, parts.update, servers, workers, config.gathers, world, encodes)
+        self._push_format: PushFormat | None = None
+        if isinstance(exchange, Compressed):
+            self._push_format = PushFormat(exchange.config, shard.buckets, servers.rank, servers.size)
+        self._is_first = servers.rank == 0
         self._survivors = Survivors(world, workers) if config.on_lost == "continue" else None
-        self._shard, self._updates = shard, Updates(shard, rules, parts.guard, parts.layout.zero)
-        self._ledger = self._updates.ledger
-        self._is_first = parts.group.rank == 0
+        robust = exchange if isinstance(exchange, Robust) else None
+        gives_turns = self._is_first and config.takes_turns
+        self._updates = Updates(shard, config, workers, parts.guard, parts.layout.zero, robust, gives_turns)
+        self._slices, self._update, self._ledger = shard.slices, shard.update, self._updates.ledger
 
     def serve(self, serving: Serving) -> Pause:
         """Answer requests until the workers pause."""
-        # One server alone decides when to stop, so that all workers stop after the same step.
-        stop_signal = serving.stop_signal if self._is_first else lambda: 0
-        said: dict[str, Any] = json.loads(
-            answer_requests(
-                self._world,
-                self._updates,
-                stop_signal,
-                serving.record,
-                self._survivors,
-                self._push_format,
-            )
-        )
-        return Pause(**said)
+        if not self._is_first:
+            # One server alone decides when to stop, so that all workers stop after the same step.
+            serving = Serving(record=serving.record)
+        text = answer_requests(self._world, self._updates, serving, self._survivors, self._push_format)
+        return Pause(**json.loads(text))
 
 
 @final
@@ -163,11 +159,9 @@ class MappedServer(ServingRank):
 
     def __init__(self, parts: SyncParts, config: ServerConfig, world: Group) -> None:
         super().__init__(parts, world)
-        self._shard = MappedShard(parts.layout, parts.update, world)
+        self._slices, self._update = map_weights(parts.layout, parts.update, world)
         self._has_paused = False
-        self._ledger, self._journal, _, self._mutex, self._bell = MappedNumbers.of(
-            world, self.data_size, config
-        )
+        self._ledger, self._journal, _, self._mutex, self._bell = map_numbers(world, self.data_size, config)
 
     def serve(self, serving: Serving) -> Pause:
         """Record the workers' updates until they pause."""
@@ -176,18 +170,18 @@ class MappedServer(ServingRank):
         header = empty_header(Request)
         receipt = self._world.recv(header, ANYONE)
         while not receipt.done():
-            self._look(serving.stop_signal, serving.record)
+            self._look(serving)
             self._bell.wait(READ_EVERY_S)
         receipt.wait()
-        self._look(serving.stop_signal, serving.record)
+        self._look(serving)
         self._has_paused = True
         request = decoded(Request, header)  # these workers send no other message
         return Pause(**json.loads(text_of_pause(self._world, receipt.source, request)))
 
-    def _look(self, stop_signal: Callable[[], int], record: Record) -> None:
+    def _look(self, serving: Serving) -> None:
         with self._mutex:
-            self._ledger.note_stop(stop_signal())
+            self._ledger.note_stop(serving.stop_signal())
             updates = self._journal.read()
         for update, is_skipped in updates:
             for event in update.events(is_skipped):
-                record(event)
+                serving.record(event)

@@ -16,7 +16,8 @@ request and the reply.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Self, final
+from functools import partial
+from typing import final
 
 import torch
 from torch import Tensor
@@ -25,11 +26,9 @@ from shoal.comm.alone import alone
 from shoal.comm.group import Group
 from shoal.comm.reduction import Op, tree_reduce
 from shoal.strategies.buckets.bucket import Bucket
-from shoal.strategies.buckets.gradient_slots import ABSENT, sparse_gradient
+from shoal.strategies.buckets.gradient_slots import copy_gradients
 from shoal.strategies.buckets.plan import Memory
-from shoal.strategies.pieces.piece import Piece
 from shoal.strategies.pieces.slices import Slices, boundary
-from shoal.strategies.pieces.state import read_part
 from shoal.strategies.update import Update, Updated
 
 
@@ -39,26 +38,17 @@ def buckets_of(params: Mapping[str, Tensor], group: Group | None = None) -> list
     With a group it is memory that all its members map, and this is a collective.
     """
     for param in params.values():
-        if not param.is_contiguous():
-            param.data = param.data.contiguous()
+        param.data = param.data.contiguous()
     return Memory(group or alone(), params).cut()
 
 
-class MappedCopies(NamedTuple):
-    """A worker's gradients and weights in memory that the servers also map. Making it is a collective of the world."""
+def mapped_buckets(params: Mapping[str, Tensor], world: Group) -> tuple[list[Bucket], list[list[Tensor]]]:
+    """Memory for these parameters that all ranks map, on every rank; and for each bucket the memory of all ranks.
 
-    gradients: list[Bucket]
-    weights: list[Bucket]
-    all_gradients: list[list[Tensor]]
-    """For each bucket, the gradients of every rank."""
-    all_weights: list[list[Tensor]]
-
-    @classmethod
-    def of(cls, world: Group, params: Mapping[str, Tensor]) -> Self:
-        """Memory for these parameters on every rank; a server does not touch its own, so that takes no memory."""
-        gradients, weights = buckets_of(params, world), buckets_of(params, world)
-        views = [[world.views_of_all(bucket.flat) for bucket in buckets] for buckets in (gradients, weights)]
-        return cls(gradients, weights, *views)
+    A collective. A server does not touch its own, so that takes no memory.
+    """
+    buckets = buckets_of(params, world)
+    return buckets, [world.views_of_all(bucket.flat) for bucket in buckets]
 
 
 def range_of(bucket: Bucket, server: int, servers: int) -> slice:
@@ -72,17 +62,15 @@ class FlatCopy:
     """A worker's gradients and weights as flat ranges, one list of them for each server."""
 
     def __init__(self, params: Mapping[str, Tensor], servers: int, world: Group) -> None:
-        self._params = params
         self.is_mapped = world.maps_memory
         """Whether the servers read and write here, so that nothing is sent."""
-        if self.is_mapped:
-            gradients, weights, *_ = MappedCopies.of(world, params)
-        else:
-            gradients, weights = buckets_of(params), buckets_of(params)
-        slots, received = _views_by_name(gradients), _views_by_name(weights)
-        self._slots = [slots[name] for name in params]
-        """The flat gradients in the parameters' shapes and order."""
-        self._weights = [received[name] for name in params]
+        gradients, weights = (
+            mapped_buckets(params, world)[0] if self.is_mapped else buckets_of(params) for _ in range(2)
+        )
+        self.take_gradients = partial(copy_gradients, params, _views(gradients, params))
+        """Copy the gradients here, −0 where there is none; the names of parameters without one."""
+        self.views = _views(weights, params)
+        """The weights that were received, in the parameters' shapes and order."""
         self.buckets = gradients
         """All gradients, one bucket for each dtype."""
         self.flat_gradients = [bucket.flat for bucket in gradients]
@@ -91,29 +79,6 @@ class FlatCopy:
         self.weights = [_cut(flat_weights, weights, server, servers) for server in range(servers)]
         self.num_bytes = sum(part.nbytes for parts in self.gradients for part in parts)
         """Bytes of the gradients, and as many of the weights."""
-
-    def take_gradients(self) -> list[str]:
-        """Copy the gradients into flat memory, −0 where there is none; the names of parameters without one."""
-        missing: list[str] = []
-        slots, gradients = list[Tensor](), list[Tensor]()
-        for (name, param), slot in zip(self._params.items(), self._slots, strict=True):
-            gradient = param.grad
-            if gradient is None:
-                missing.append(name)
-                slot.fill_(ABSENT)
-            else:
-                if gradient.layout is not torch.strided:
-                    raise sparse_gradient(name)
-                slots.append(slot)
-                gradients.append(gradient)
-        if slots:
-            torch._foreach_copy_(slots, gradients)  # pyright: ignore[reportPrivateUsage]
-        return missing
-
-    @torch.no_grad()
-    def set_weights(self) -> None:
-        """Copy the weights that were received into the parameters."""
-        torch._foreach_copy_(list(self._params.values()), self._weights)  # pyright: ignore[reportPrivateUsage]
 
 
 @final
@@ -138,40 +103,40 @@ class Shard:
 
         If the server `decodes` pushes, they are messages also on one machine, and it decodes them to its own memory.
         """
-        self._mapped = (
-            MappedCopies.of(world, layout.params) if world is not None and world.maps_memory else None
-        )
+        all_gradients, all_weights = list[list[Tensor]](), list[list[Tensor]]()
+        if world is not None and world.maps_memory:
+            all_gradients, all_weights = (mapped_buckets(layout.params, world)[1] for _ in range(2))
+        self._is_mapped = bool(all_gradients)
         self.buckets = buckets = buckets_of(layout.params)
         # Of these flat tensors only this server's range is ever touched, so only that takes memory.
         weights = [torch.empty_like(bucket.flat) for bucket in buckets]
-        self._slices = Slices(layout, group)
+        self.slices = Slices(layout, group)
         for bucket, flat in zip(buckets, weights, strict=True):
-            self._slices.add(bucket, flat, bucket.flat)
+            self.slices.add(bucket, flat, bucket.flat)
         self.weights = _cut(weights, buckets, group.rank, group.size)
         self.gradients = _cut([bucket.flat for bucket in buckets], buckets, group.rank, group.size)
         """The gradients of the next update."""
-        self._rows = [
-            [torch.empty_like(each) for each in self.gradients] for _ in range(workers if gathers else 1)
-        ]
-        self._outboxes: list[list[Tensor]] = []
+
+        def of_workers(views: Sequence[Sequence[Tensor]]) -> list[list[Tensor]]:
+            flats = ([ranks[rank] for ranks in views] for rank in range(workers))
+            return [_cut(of_one, buckets, group.rank, group.size) for of_one in flats]
+
+        if self._is_mapped and not decodes:
+            self._rows = of_workers(all_gradients)
+        else:
+            own = range(workers if gathers else 1)
+            self._rows = [[torch.empty_like(each) for each in self.gradients] for _ in own]
+        self._outboxes = of_workers(all_weights) if self._is_mapped else []
         """Where workers read weights, if that memory is mapped."""
-        if self._mapped is not None:
-
-            def of_worker(views: Sequence[Sequence[Tensor]], rank: int) -> list[Tensor]:
-                return _cut([ranks[rank] for ranks in views], buckets, group.rank, group.size)
-
-            if not decodes:
-                self._rows = [of_worker(self._mapped.all_gradients, rank) for rank in range(workers)]
-            self._outboxes = [of_worker(self._mapped.all_weights, rank) for rank in range(workers)]
         self._discarded: list[Tensor] | None = None
-        for name, owned in self._slices.params.items():
-            place = self._slices.place_of(name)
+        for name, owned in self.slices.params.items():
+            place = self.slices.place_of(name)
             owned.copy_(place.read(layout.params[name].detach(), tuple(owned.shape)))
-        self.update = update.over(self._slices)
+        self.update = update.over(self.slices)
 
     def receive(self, world: Group, rank: int, rows: Sequence[Tensor]) -> None:
         """Receive the gradients of a push, unless they can be read where the worker has them."""
-        if self._mapped is None:
+        if not self._is_mapped:
             for work in [world.recv(row, rank) for row in rows if row.numel()]:
                 work.wait()
 
@@ -202,24 +167,11 @@ class Shard:
         for rows, out in zip(self.rows_of(ranks), self.gradients, strict=True):
             tree_reduce(Op.SUM, rows, out)
 
-    def pieces(self) -> list[Piece]:
-        """The optimizer's state; the workers hold the weights."""
-        return self.update.pieces()
 
-    def load(self, saved: Mapping[str, Tensor]) -> None:
-        """Load this server's slices of weights and of the optimizer's state."""
-        load_slices(self._slices, saved)
-        self.update.load(saved)
-
-
-def load_slices(slices: Updated, saved: Mapping[str, Tensor]) -> None:
-    """Load the parts of saved weights that the slices hold."""
-    for name, owned in slices.params.items():
-        owned.copy_(read_part(name, saved[f"model.{name}"], slices.place_of(name), owned))
-
-
-def _views_by_name(buckets: Sequence[Bucket]) -> dict[str, Tensor]:
-    return {name: view for bucket in buckets for name, view in zip(bucket.names, bucket.views, strict=True)}
+def _views(buckets: Sequence[Bucket], params: Mapping[str, Tensor]) -> list[Tensor]:
+    """The flat memory in the parameters' shapes and order."""
+    views = {name: view for bucket in buckets for name, view in zip(bucket.names, bucket.views, strict=True)}
+    return [views[name] for name in params]
 
 
 def _cut(flats: Sequence[Tensor], buckets: Sequence[Bucket], server: int, servers: int) -> list[Tensor]:

@@ -5,7 +5,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 import torch
 from torch import Tensor
@@ -28,29 +28,9 @@ from shoal.strategies.server.push_codec import PushFormat
 from shoal.strategies.server.settings import ServerConfig
 from shoal.strategies.server.shards import Shard
 from shoal.strategies.server.survivors import LostWorker, Survivors
-from shoal.strategies.strategy import EndOfTurns, Turn
+from shoal.strategies.strategy import EndOfTurns, Serving, Turn
 
 Record = Callable[[dict[str, Any]], None]
-
-
-class Rules(NamedTuple):
-    """How pushes become updates."""
-
-    config: ServerConfig
-    workers: int
-    robust: Robust | None = None
-    """The rule in place of the sum, where the pushes of a step are gathered."""
-    gives_turns: bool = False
-    """Whether this server tells workers which share to compute next: one of them does."""
-
-    @property
-    def needed(self) -> int:
-        """Pushes that make an update together; 0: each is one."""
-        return self.workers - self.config.backup if self.config.gathers else 0
-
-    def ledger(self) -> Ledger:
-        """An empty ledger with these rules."""
-        return Ledger(self.workers, self.config.bound, self.needed, self.config.takes_turns)
 
 
 @final
@@ -67,18 +47,35 @@ class Updates:
     Every loss is divided by the samples of a whole step, so the updates of one step add up to one machine's, for SGD.
     """
 
-    def __init__(self, shard: Shard, rules: Rules, guard: Guard, like: Tensor) -> None:
-        self.shard, self._rules, self._guard, self._like = shard, rules, guard, like.double()
-        self.ledger = rules.ledger()
+    def __init__(
+        self,
+        shard: Shard,
+        config: ServerConfig,
+        workers: int,
+        guard: Guard,
+        like: Tensor,
+        robust: Robust | None = None,
+        gives_turns: bool = False,
+    ) -> None:
+        """`robust` is the rule in place of the sum, where the pushes of a step are gathered.
+
+        With `gives_turns`, this server tells workers which share to compute next: one of them does.
+        """
+        self.shard, self._config, self._workers = shard, config, workers
+        self._guard, self._like = guard, like.double()
+        self._robust, self._gives_turns = robust, gives_turns
+        self._needed = workers - config.backup if config.gathers else 0
+        """Pushes that make an update together; 0: each is one."""
+        self.ledger = Ledger(workers, config.bound, self._needed, config.takes_turns)
         self._without_turn: set[int] = set()
         """Workers that have asked for a turn while none was free, and others were under way."""
         self.losses: list[LostWorker] = []
         self._requests: dict[int, Request] = {}
         """The last request of each worker."""
-        self._rows = [[0.0] * ROW for _ in range(rules.workers)]
+        self._rows = [[0.0] * ROW for _ in range(workers)]
         """Each worker's last report to the guard."""
-        first = [weights.clone() for weights in shard.weights] if rules.config.compensation else []
-        self._sent = dict.fromkeys(range(rules.workers), first)
+        first = [weights.clone() for weights in shard.weights] if config.compensation else []
+        self._sent = dict.fromkeys(range(workers), first)
         """The weights that each worker has, if delays are compensated; all start with the same."""
         self._loss = 0.0
 
@@ -126,7 +123,7 @@ class Updates:
 
     def _replies(self, released: Sequence[int]) -> list[tuple[int, Reply]]:
         """The replies to workers that may go on: at once or, where they take turns, with a turn or when all meet."""
-        takers = {rank for rank in released if self._rules.gives_turns and self._requests[rank].end}
+        takers = {rank for rank in released if self._gives_turns and self._requests[rank].end}
         self._without_turn |= takers
         replies = [(rank, self._reply(rank, self._requests[rank])) for rank in released if rank not in takers]
         for rank in sorted(self._without_turn):
@@ -153,16 +150,16 @@ class Updates:
         for push, request in zip(update.pushes, requests, strict=True):
             self._rows[push.rank] = [request.loss, request.part, request.square, 0.0]
         ranks = [push.rank for push in update.pushes]
-        rows = [self._rows[rank] for rank in ranks] if self._rules.needed else self._rows
+        rows = [self._rows[rank] for rank in ranks] if self._needed else self._rows
         verdict = self._guard.decide(rows, self._like)
         parts = sum(request.part for request in requests)
         self._loss = verdict.loss.item()
-        if len(ranks) < self._rules.needed + self._rules.config.backup and parts:
+        if len(ranks) < self._needed + self._config.backup and parts:
             self._loss /= parts  # the samples of the workers that were dropped are missing
         if not verdict.may_update:
             self._rows = [[0.0] * ROW for _ in self._rows]  # a bad push counts once
             self.ledger.skip()
-        if verdict.may_update and self._rules.needed:
+        if verdict.may_update and self._needed:
             self._gathered(ranks, parts, requests[0].lr)
         elif verdict.may_update:
             self._at_once(update, requests[0])
@@ -170,19 +167,19 @@ class Updates:
             record(event)
 
     def _gathered(self, ranks: Sequence[int], parts: float, lr: float) -> None:
-        shard, robust = self.shard, self._rules.robust
+        shard, robust = self.shard, self._robust
         if robust is None:
             shard.sum_rows(ranks)
         else:
             for rows, out in zip(shard.rows_of(ranks), shard.gradients, strict=True):
                 torch.mul(robust.rule(torch.stack(rows), robust.bad), len(rows), out=out)
-        if len(ranks) < self._rules.workers and parts:
+        if len(ranks) < self._workers and parts:
             for gradients in shard.gradients:
                 gradients.div_(parts)
         shard.update(lr)
 
     def _at_once(self, update: VersionedUpdate, request: Request) -> None:
-        shard, config = self.shard, self._rules.config
+        shard, config = self.shard, self._config
         (push,) = update.pushes
         for row, gradients in zip(shard.row(push.rank), shard.gradients, strict=True):
             gradients.copy_(row)
@@ -195,9 +192,9 @@ class Updates:
     def _reply(self, rank: int, request: Request, turn: Turn | EndOfTurns | None = None) -> Reply:
         """The answer to a request; the worker has these weights from now on."""
         ledger = self.ledger
-        if self._rules.config.compensation:
+        if self._config.compensation:
             self._sent[rank] = [weights.clone() for weights in self.shard.weights]
-        step = ledger.version if self._rules.needed else 0
+        step = ledger.version if self._needed else 0
         reply = Reply(
             request.sequence,
             ledger.version,
@@ -217,8 +214,7 @@ class Updates:
 def answer_requests(
     world: Group,
     updates: Updates,
-    stop_signal: Callable[[], int] = lambda: 0,
-    record: Record = lambda event: None,
+    serving: Serving = Serving(),  # noqa: B008 (immutable)
     survivors: Survivors | None = None,
     push_format: PushFormat | None = None,
 ) -> str:
@@ -243,7 +239,7 @@ def answer_requests(
         receipt = world.recv(header, ANYONE)
         for lost in _deaths_before(receipt, survivors):
             assert survivors is not None
-            replies = updates.lose(lost, record)
+            replies = updates.lose(lost, serving.record)
             survivors.note(updates.losses)
             send(replies)
         rank, request = receipt.source, decoded(Request, header)
@@ -259,7 +255,7 @@ def answer_requests(
                 if message.numel():  # a server of a small model may hold nothing
                     world.recv(message, rank).wait()
                 push_format.decode(message, number, request.training_step, rows)
-        send(updates.receive(number, request, stop_signal(), record))
+        send(updates.receive(number, request, serving.stop_signal(), serving.record))
 
 
 def _deaths_before(receipt: Receipt, survivors: Survivors | None) -> Iterator[int]:
@@ -293,12 +289,13 @@ def damped(lr: float, staleness: int, config: ServerConfig) -> float:
     return lr / (1 + staleness) if config.damping else lr
 
 
-def clip_alone(gradients: Iterable[Tensor], square: float, part: float, largest: float | None) -> None:
+def clip_alone(gradients: Iterable[Tensor], row: Sequence[float], largest: float | None) -> None:
     """Scale the gradient of a share, in place, as if the mean gradient of its samples had at most the norm `largest`.
 
-    The gradient is `part` times that mean, where `part` is the share's part of the samples of a step; `square` is its
-    squared norm.
+    `row` is the guard's: it has the share's part of the samples of a step, and the squared norm of the gradient, which
+    is that part of the mean gradient.
     """
+    _, part, square, _ = row
     norm = square**0.5
     if largest is not None and norm > largest * part:
         for gradient in gradients:

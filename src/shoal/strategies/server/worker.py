@@ -127,7 +127,7 @@ class ServerWorker(Sync):
         self._guard.look(*gradients)
         row = [*map(float, self._guard.row(loss, share))]
         if not self._gathers:
-            clip_alone(gradients, row[2], row[1], self._update.clip_norm)
+            clip_alone(gradients, row, self._update.clip_norm)
         return row
 
     def _result(self, loss: Tensor, share: Share) -> StepResult:

@@ -40,7 +40,8 @@ def automatic_plan(model: nn.Module, group: Group) -> dict[str, str]:
     """
     plan: dict[str, str] = {}
     for path, module in model.named_modules():
-        for name, cut in RULES.get(type(module), _nothing)(module, group, path):
+        rule = RULES.get(type(module))
+        for name, cut in rule(module, group, path) if rule else ():
             plan[f"{path}.{name}" if path else name] = cut
     if not plan:
         why = (
@@ -57,10 +58,6 @@ def automatic_plan(model: nn.Module, group: Group) -> dict[str, str]:
 
 
 Cuts = Iterator[tuple[str, str]]
-
-
-def _nothing(module: Any, group: Group, path: str) -> Cuts:
-    yield from ()
 
 
 def _sequential(module: nn.Sequential, group: Group, path: str) -> Cuts:

@@ -102,41 +102,23 @@ class RowConv2d(nn.Conv2d):
 PER_CHANNEL = {name: Cut(0) for name in ("weight", "bias", "running_mean", "running_var")}
 
 
-def divided_batch_norm(whole: nn.BatchNorm2d, group: Group, name: str) -> nn.BatchNorm2d:
-    """Batch norm of this worker's channels."""
-    check_divides(name, whole.num_features, "channels", group)
-    part = nn.BatchNorm2d(
-        whole.num_features // group.size,
-        whole.eps,
-        whole.momentum,
-        whole.affine,
-        whole.track_running_stats,
-        device="meta",
-    )
-    _take_parameters(part, whole, group)
-    for key, buffer in whole.named_buffers():
-        cut = PER_CHANNEL.get(key)
-        setattr(part, key, buffer if cut is None else cut.part(buffer, group))
-    return part
-
-
-def divided_group_norm(whole: nn.GroupNorm, group: Group, name: str) -> nn.GroupNorm:
-    """Group norm of this worker's groups of channels."""
-    check_divides(name, whole.num_groups, "groups of channels", group)
-    part = nn.GroupNorm(
-        whole.num_groups // group.size,
-        whole.num_channels // group.size,
-        whole.eps,
-        whole.affine,
-        device="meta",
-    )
-    _take_parameters(part, whole, group)
-    return part
-
-
-def _take_parameters(part: Any, whole: Any, group: Group) -> None:
-    part.weight = part_of(cast(nn.Parameter | None, whole.weight), Cut(0), group)
-    part.bias = part_of(cast(nn.Parameter | None, whole.bias), Cut(0), group)
+def divided_norm(whole: Any, group: Group, name: str) -> nn.Module:
+    """The norm with this worker's channels, changed in place."""
+    if isinstance(whole, nn.GroupNorm):
+        check_divides(name, whole.num_groups, "groups of channels", group)
+        whole.num_groups //= group.size
+        whole.num_channels //= group.size
+    else:
+        check_divides(name, whole.num_features, "channels", group)
+        whole.num_features //= group.size
+    for key, cut in PER_CHANNEL.items():
+        tensor = getattr(whole, key, None)
+        if isinstance(tensor, nn.Parameter):
+            setattr(whole, key, part_of(tensor, cut, group))
+        elif tensor is not None:
+            setattr(whole, key, cut.part(tensor, group))
+    whole.cuts = PER_CHANNEL  # pyright: ignore[reportArgumentType]
+    return whole
 
 
 @final
@@ -146,6 +128,8 @@ class DividedDropout(nn.Module):
     All workers of the group have the same random state: each draws the whole mask, so that the states stay equal and
     different features have different masks. Costs a mask of the whole width.
     """
+
+    cuts: ClassVar[dict[str, Cut]] = {}
 
     def __init__(self, whole: nn.Dropout | nn.Dropout2d, group: Group, name: str) -> None:
         super().__init__()

@@ -40,9 +40,11 @@ class TensorParts:
 
     def place(self, name: str, tensor: Tensor, replica: int = 0) -> Place:
         """The place in the whole of what this worker holds; `replica` numbers the replicas of the whole model."""
-        cut, shape = self.cuts.get(name), tuple(tensor.shape)
+        cut = self.cuts.get(name)
         if cut is not None:
-            return cut.place(cut.whole_shape(shape, self.group), self.group, replica)
+            whole = list(tensor.shape)
+            whole[cut.dim] *= self.group.size
+            return cut.place(tuple(whole), self.group, replica)
         if name in self.alone:
             return Place.whole(tensor, replica)
         return Place.whole(tensor, replica * self.group.size + self.group.rank)
@@ -86,9 +88,9 @@ def divide(
             model.set_submodule(name, on_worker(model.get_submodule(name), group, owner, name))
             alone |= {each for each in names if owner == group.rank and each.startswith(f"{name}.")}
             continue
-        layer = divided(cut, model.get_submodule(name), group, name)
-        model.set_submodule(name, layer.module)
-        cuts |= {f"{name}.{key}": each for key, each in layer.cuts.items() if f"{name}.{key}" in names}
+        layer, layer_cuts = divided(cut, model.get_submodule(name), group, name)
+        model.set_submodule(name, layer)
+        cuts |= {f"{name}.{key}": each for key, each in layer_cuts.items() if f"{name}.{key}" in names}
     held = frozenset(model.state_dict())
     repeated = held - cuts.keys() - alone if group.rank else frozenset[str]()
     parts = TensorParts(group, cuts_by_layer, names, cuts, alone, repeated)

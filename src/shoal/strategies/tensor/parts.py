@@ -46,12 +46,6 @@ class Cut:
         shape[self.dim] //= group.size
         return self.place(tuple(whole.shape), group).read(whole.detach(), tuple(shape)).clone()
 
-    def whole_shape(self, part: tuple[int, ...], group: Group) -> tuple[int, ...]:
-        """The shape of the whole that a part is of."""
-        shape = list(part)
-        shape[self.dim] *= group.size
-        return tuple(shape)
-
 
 def part_of(parameter: Tensor | None, cut: Cut, group: Group) -> nn.Parameter | None:
     """This worker's part of a parameter, as a parameter."""

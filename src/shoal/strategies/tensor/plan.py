@@ -15,8 +15,9 @@ A `*` stands for one part of a name. Tables may be nested instead: `[blocks.0]` 
 import re
 from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import nn
 
@@ -27,17 +28,14 @@ from shoal.files import read_text
 from shoal.models.transformer import Attention
 from shoal.nearest import did_you_mean
 from shoal.strategies.tensor.convolution import (
-    PER_CHANNEL,
     ColumnConv2d,
     DividedDropout,
     RowConv2d,
-    divided_batch_norm,
-    divided_group_norm,
+    divided_norm,
 )
 from shoal.strategies.tensor.linear import ColumnLinear, RowLinear
 from shoal.strategies.tensor.parts import Cut
 from shoal.strategies.tensor.transformer import (
-    ATTENTION_CUTS,
     GatheredEmbedding,
     RowEmbedding,
     divided_attention,
@@ -135,44 +133,26 @@ def _shown(modules: Mapping[str, nn.Module]) -> list[str]:
     return [*own[:MOST_SHOWN], "…"] if len(own) > MOST_SHOWN else own
 
 
-class DividedLayer(NamedTuple):
-    """The layer that takes a whole layer's place on one worker, and how its tensors are divided, by their names."""
-
-    module: nn.Module
-    cuts: Mapping[str, Cut]
-
-
-Divide = Callable[[Any, Group, str], DividedLayer]
-"""(whole layer, group, its name in the model)."""
-
-
-def _by(make: Callable[..., Any], cuts: Mapping[str, Cut] | None = None, **options: bool) -> Divide:
-    """Divide a layer by `make(whole, group, name)`; `cuts` unless the layer itself has them."""
-
-    def divide(whole: Any, group: Group, name: str) -> DividedLayer:
-        layer = make(whole, group, name, **options)
-        return DividedLayer(layer, layer.cuts if cuts is None else cuts)
-
-    return divide
-
-
-CUTS: dict[str, dict[type[nn.Module], Divide]] = {
-    "column": {nn.Linear: _by(ColumnLinear), nn.Conv2d: _by(ColumnConv2d)},
-    "row": {nn.Linear: _by(RowLinear), nn.Conv2d: _by(RowConv2d), nn.Embedding: _by(RowEmbedding)},
+CUTS: dict[str, dict[type[nn.Module], Callable[[Any, Group, str], nn.Module]]] = {
+    "column": {nn.Linear: ColumnLinear, nn.Conv2d: ColumnConv2d},
+    "row": {nn.Linear: RowLinear, nn.Conv2d: RowConv2d, nn.Embedding: RowEmbedding},
     "gather": {
-        nn.Linear: _by(ColumnLinear, gathers=True),
-        nn.Conv2d: _by(ColumnConv2d, gathers=True),
-        nn.Embedding: _by(GatheredEmbedding),
+        nn.Linear: partial(ColumnLinear, gathers=True),
+        nn.Conv2d: partial(ColumnConv2d, gathers=True),
+        nn.Embedding: GatheredEmbedding,
     },
     "divided": {
-        nn.BatchNorm2d: _by(divided_batch_norm, PER_CHANNEL),
-        nn.GroupNorm: _by(divided_group_norm, PER_CHANNEL),
-        nn.Dropout: _by(DividedDropout, {}),
-        nn.Dropout2d: _by(DividedDropout, {}),
+        nn.BatchNorm2d: divided_norm,
+        nn.GroupNorm: divided_norm,
+        nn.Dropout: DividedDropout,
+        nn.Dropout2d: DividedDropout,
     },
-    "heads": {Attention: _by(divided_attention, ATTENTION_CUTS)},
+    "heads": {Attention: divided_attention},
 }
-"""The cuts, and the layers that each can divide."""
+"""The cuts, and the layers that each can divide: by a function of (whole layer, group, its name in the model).
+
+It makes the layer that takes the place of the whole one on a worker. Its `cuts` say how its tensors are divided.
+"""
 
 
 def check_cut(cut: str, module: nn.Module, name: str) -> None:
@@ -193,8 +173,7 @@ def check_cut(cut: str, module: nn.Module, name: str) -> None:
         )
 
 
-def divided(cut: str, module: nn.Module, group: Group, name: str) -> DividedLayer:
-    """This worker's part of a layer."""
-    layer = CUTS[cut][type(module)](module, group, name)
-    layer.module.train(module.training)
-    return layer
+def divided(cut: str, module: nn.Module, group: Group, name: str) -> tuple[nn.Module, Mapping[str, Cut]]:
+    """This worker's part of a layer, and how its tensors are divided, by their names in the layer."""
+    layer: Any = CUTS[cut][type(module)](module, group, name)
+    return layer.train(module.training), layer.cuts

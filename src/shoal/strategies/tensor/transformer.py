@@ -23,14 +23,13 @@ So `qkv` is a column layer of three blocks and `out` a row layer: one all-reduce
 one backward. Dropout would have to be `divided`; ours has none.
 """
 
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from shoal.comm.group import Group
 from shoal.errors import ConfigError
-from shoal.models.transformer import Attention
 from shoal.strategies.tensor.linear import ColumnLinear, RowLinear
 from shoal.strategies.tensor.parts import Cut, check_divides, gather_from, part_of, sum_over
 
@@ -96,10 +95,11 @@ BLOCKS = 3
 ATTENTION_CUTS = {"qkv.weight": Cut(0, BLOCKS), "qkv.bias": Cut(0, BLOCKS), "out.weight": Cut(1)}
 
 
-def divided_attention(whole: Attention, group: Group, name: str) -> nn.Module:
+def divided_attention(whole: Any, group: Group, name: str) -> nn.Module:
     """The attention with this worker's heads, changed in place."""
     check_divides(name, whole.heads, "heads", group)
-    whole.qkv = ColumnLinear(whole.qkv, group, f"{name}.qkv", BLOCKS)  # pyright: ignore[reportAttributeAccessIssue]
-    whole.out = RowLinear(whole.out, group, f"{name}.out")  # pyright: ignore[reportAttributeAccessIssue]
+    whole.qkv = ColumnLinear(whole.qkv, group, f"{name}.qkv", BLOCKS)
+    whole.out = RowLinear(whole.out, group, f"{name}.out")
     whole.heads //= group.size
+    whole.cuts = ATTENTION_CUTS
     return whole

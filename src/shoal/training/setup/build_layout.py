@@ -70,16 +70,11 @@ def build_layout(
     loss, stages = models.build_loss(config.loss), mesh.axis("pipeline")
     if stages is not None and stages.size > 1:
         from shoal.strategies.pipeline.cut import cut_by_name
-        from shoal.strategies.pipeline.pipeline import Pipelined, PipelinePlan
+        from shoal.strategies.pipeline.pipeline import Pipelined
 
-        plan = PipelinePlan(
-            config.pipeline.schedule,
-            config.pipeline.microbatches,
-            config.pipeline.weight_gradients == "once",
-            config.pipeline.recompute,
-        )
-        layers = cut_by_name(model, config.pipeline.cut)
-        return Pipelined(model, layers, stages, loss, engine.autocast, span, plan, replica, parts, measures)
+        pipeline, autocast = config.pipeline, engine.autocast
+        layers = cut_by_name(model, pipeline.cut)
+        return Pipelined(model, layers, stages, loss, autocast, span, pipeline, replica, parts, measures)
     leaf_sums = LeafSums(model, engine.params, span) if config.train.reduction == "invariant" else None
     return Whole(model, loss, engine, span, conditions, replica, parts, leaf_sums, measures)
 
@@ -186,14 +181,14 @@ def check_division(config: RunConfig) -> None:
     model = models.without_weights(config.model, input_shape(data), num_outputs)
     if is_invariant:
         refuse_batch_statistics(model)
-    from shoal.strategies.pipeline.cut import check_num_stages, cut_by_name, cut_for_rpc
+    from shoal.strategies.pipeline.cut import cut_by_name, cut_for_rpc, layers_of, possible_starts
 
     if isinstance(config.sync, RpcConfig):
         cut_for_rpc(model, config.sync.cut, config.launch.workers)
     if stages > 1 and config.pipeline.cut:
         cut_by_name(model, config.pipeline.cut)
     elif stages > 1:
-        check_num_stages(model, stages)
+        possible_starts(layers_of(model), stages)  # refuses too many
     if parts > 1:
         from shoal.strategies.tensor.divide import divide
         from shoal.strategies.tensor.plan import read_plan
