@@ -6,14 +6,17 @@ A region of the solution stands between two comments, indented as the code is:
     param.sub_(lr * param.grad)
     # end: gd_step
 
-`cut` puts the task's sentence and a NotImplementedError in its place; `keep` takes only the comments away. What
-is meant for our linters alone (`# ruff: …`, `# noqa: …`, `# pyright: …`) is in neither.
+`cut` puts a comment with the task's sentence and a NotImplementedError in its place; `keep` removes only the two
+comments. Neither keeps comments for our linters (`# ruff: …`, `# noqa: …`, `# pyright: …`).
 """
 
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from shoal.report.plain_tables import width
+
+COLUMNS = 100
 _BEGIN = re.compile(r"^(\s*)# task: (\w+)$")
 _FOR_LINTERS = re.compile(r"\s*# (ruff|noqa|pyright): ?.*$")
 _END = re.compile(r"^\s*# end: (\w+)$")
@@ -73,23 +76,26 @@ def cut(source: str, sentences: Mapping[str, str]) -> str:
     """The skeleton: every region replaced by its sentence.
 
     >>> source = "def f(x):\\n    # task: double\\n    return 2 * x\\n    # end: double"
-    >>> print(cut(source, {"double": "Give 2·x."}), end="")
+    >>> print(cut(source, {"double": "Task double: Return 2·x."}), end="")
     def f(x):
-        # Task double: Give 2·x.
-        raise NotImplementedError("Task double: Give 2·x.")
+        # Task double: Return 2·x.
+        raise NotImplementedError("Task double: see README.md")
     """
     lines: list[str] = []
     for part in parts(source):
         if isinstance(part, Region):
-            sentence = f"Task {part.name}: {sentences[part.name]}"
-            lines += [
-                f"{part.indent}# {sentence}",
-                f"{part.indent}raise NotImplementedError({_quoted(sentence)})",
-            ]
+            lines += _comment(sentences[part.name], part.indent)
+            lines.append(f'{part.indent}raise NotImplementedError("Task {part.name}: see README.md")')
         else:
             lines.append(part)
     return "\n".join(lines) + "\n"
 
 
-def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+def _comment(text: str, indent: str) -> list[str]:
+    """The text as comment lines; a line may end after any Chinese letter."""
+    lines = [""]
+    for word in re.findall(r"[\u3000-\uffef]\s*|[^\u3000-\uffef\s]+\s*", text):
+        if width(f"{indent}# {lines[-1]}{word.rstrip()}") > COLUMNS and word[0] not in "，。；：、）":
+            lines.append("")
+        lines[-1] += word
+    return [f"{indent}# {line.rstrip()}" for line in lines]
