@@ -12,7 +12,7 @@ from shoal_labs.handout.translate import translations
 HAND_OUTS = [number for number, lab in LABS.items() if lab.hand_out]
 CHINESE = re.compile("[\u3400-\u9fff]")
 ENGLISH = re.compile(r"[A-Za-z]{2,}[,:;]? +[A-Za-z]{2,}")
-CODE = re.compile(r"`[^`]*`|\{[^}]*\}|Task \w+:|^python .*", re.MULTILINE)
+CODE = re.compile(r"`[^`]*`|\{[^}]*\}|\([a-z_, ]*\)|Task \w+:|^python .*", re.MULTILINE)
 
 
 def programs(number, lang):
@@ -20,12 +20,14 @@ def programs(number, lang):
 
 
 def strings(program):
-    """Every string of a program, f-strings as they stand in the source."""
-    kinds = (ast.JoinedStr, ast.Constant)
-    found = [node for node in ast.walk(ast.parse(program)) if isinstance(node, kinds)]
-    return [
-        ast.get_source_segment(program, node) for node in found if isinstance(getattr(node, "value", ""), str)
-    ]
+    """Every string of a program; in an f-string, 0 stands for each value."""
+    for node in ast.walk(ast.parse(program)):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(
+                getattr(part, "value", "") if isinstance(part, ast.Constant) else "0" for part in node.values
+            )
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
 
 
 def explanations(program):
@@ -37,7 +39,7 @@ def explanations(program):
             isinstance(node, ast.keyword) and node.arg in ("help", "description")
         ):
             value = getattr(node.value, "value", "")
-            found += [value] if isinstance(value, str) else []
+            found += [value] if isinstance(value, str) and value else []
     return found
 
 
