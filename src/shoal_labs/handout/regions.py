@@ -11,15 +11,15 @@ comments. Neither keeps comments for our linters (`# ruff: …`, `# noqa: …`, 
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from shoal.report.plain_tables import width
 
 COLUMNS = 100
-_BEGIN = re.compile(r"^(\s*)# task: (\w+)$")
+_REGION = re.compile(r"^( *)# task: (\w+)\n(.*?)^ *# end: \2\n", re.MULTILINE | re.DOTALL)
+_MARK = re.compile(r" *# (task|end): \w+$")
 _FOR_LINTERS = re.compile(r"\s*# (ruff|noqa|pyright): ?.*$")
-_END = re.compile(r"^\s*# end: (\w+)$")
 
 
 @dataclass(frozen=True)
@@ -41,24 +41,16 @@ def without_linter_marks(source: str) -> str:
     return "\n".join(shown for line, shown in lines if shown or not line) + "\n"
 
 
-def parts(source: str) -> Iterator[str | Region]:
-    """The lines outside regions, and the regions, in their order. Regions do not nest; each ends with its own name."""
-    name, indent, inside = "", "", list[str]()
-    for number, line in enumerate(without_linter_marks(source).splitlines(), start=1):
-        begin, end = _BEGIN.match(line), _END.match(line)
-        if (begin and name) or (end and end[1] != name):
-            raise ValueError(f"line {number}: '{line.strip()}' inside the region '{name}'")
-        if begin:
-            indent, name, inside = begin[1], begin[2], []
-        elif end:
-            yield Region(name, indent, tuple(inside))
-            name = ""
-        elif name:
-            inside.append(line)
-        else:
-            yield line
-    if name:
-        raise ValueError(f"the region '{name}' has no end")
+def parts(source: str) -> list[str | Region]:
+    """The lines outside regions, and the regions, in their order."""
+    texts = _REGION.split(without_linter_marks(source))
+    lines = [line for text in (*texts[::4], *texts[3::4]) for line in text.splitlines()]
+    for stray in filter(_MARK.match, lines):
+        raise ValueError(f"'{stray.strip()}' neither begins nor ends a region")
+    found: list[str | Region] = [*texts[0].splitlines()]
+    for indent, name, body, after in zip(texts[1::4], texts[2::4], texts[3::4], texts[4::4], strict=True):
+        found += [Region(name, indent, tuple(body.splitlines())), *after.splitlines()]
+    return found
 
 
 def tasks(source: str) -> list[str]:

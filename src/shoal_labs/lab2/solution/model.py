@@ -69,12 +69,9 @@ SENT: dict[str, Callable[[int, bool], float]] = {
     "all_gather_into_tensor": lambda nodes, _: (nodes - 1) / nodes,
     "reduce_scatter": lambda nodes, _: nodes - 1,
     "reduce_scatter_tensor": lambda nodes, _: nodes - 1,
-    "reduce": lambda _, is_root: 0 if is_root else 1,
-    "gather": lambda _, is_root: 0 if is_root else 1,
-    "broadcast": lambda nodes, is_root: nodes - 1 if is_root else 0,
-    "scatter": lambda nodes, is_root: nodes - 1 if is_root else 0,
-    "send": lambda *_: 1,
-    "isend": lambda *_: 1,
+    **dict.fromkeys(("reduce", "gather"), lambda _, is_root: 0 if is_root else 1),
+    **dict.fromkeys(("broadcast", "scatter"), lambda nodes, is_root: nodes - 1 if is_root else 0),
+    **dict.fromkeys(("send", "isend"), lambda *_: 1),
 }
 """What a node sends, in units of the call's first tensor: depends on the number of nodes and on who is the root."""
 
@@ -86,9 +83,7 @@ def slow_link(mbit_per_s: float) -> None:
         def call(*args: Any, **kwargs: Any) -> object:
             given = [*args, *kwargs.values()]
             tensor = next(each for each in given if isinstance(each, Tensor))
-            root = kwargs.get(
-                "src", kwargs.get("dst", next((each for each in given if type(each) is int), 0))
-            )
+            root = next((each for each in given if type(each) is int), 0)
             times = SENT[name](dist.get_world_size(), dist.get_rank() == root)
             time.sleep(times * 8 * tensor.nbytes / (1e6 * mbit_per_s))
             return collective(*args, **kwargs)
@@ -176,22 +171,12 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Read the flags."""
     parser = node_parser("Lab 2: train together, averaging gradients.", passes=2)
     parser.add_argument("--average", choices=AVERAGES, default="allreduce", help="collective that averages")
-    parser.add_argument(
-        "--aggregate",
-        choices=("gradients", "parameters"),
-        default="gradients",
-        help="gradients before the step, or parameters after it",
-    )
-    parser.add_argument(
-        "--combine", choices=("mean", "sum"), default="mean", help="mean or sum of the gradients"
-    )
+    choices = ("gradients", "parameters")
+    parser.add_argument("--aggregate", choices=choices, default="gradients", help="what the nodes average")
+    parser.add_argument("--combine", choices=("mean", "sum"), default="mean", help="mean or sum of gradients")
     parser.add_argument("--bottleneck", type=int, default=-1, help="rank of the slow node; -1: none")
-    parser.add_argument(
-        "--delay", type=float, default=0.02, help="delay of the slow node in seconds per step"
-    )
-    parser.add_argument(
-        "--share", type=float, default=0.0, help="fraction of every batch for the slow node; 0: equal parts"
-    )
+    parser.add_argument("--delay", type=float, default=0.02, help="seconds by which a step is slower")
+    parser.add_argument("--share", type=float, default=0.0, help="its fraction of a batch; 0: equal parts")
     parser.add_argument("--link", type=float, default=0.0, help="rate of a slow link in Mbit/s; 0: none")
     parser.add_argument("--optimizer", choices=OPTIMIZERS, default="sgd", help="optimizer of every node")
     return parser.parse_args(argv)

@@ -1,21 +1,11 @@
 """How workers work together: they meet, and reach parameters that other workers hold."""
 
 import os
-from collections.abc import Sequence
-from typing import Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.distributed import rpc
-
-
-class Staged(Protocol):
-    """A model in stages: it holds references to the stages and no parameters."""
-
-    @property
-    def stages(self) -> Sequence[rpc.RRef[nn.Module]]:
-        """The references, in the order of the forward pass."""
-        ...
 
 
 def dist_init(world_size: int, rank: int, master_addr: str = "localhost", master_port: str = "12355") -> None:
@@ -45,7 +35,7 @@ def run_stage(stage: rpc.RRef[nn.Module], given: Tensor) -> Tensor:
     return stage.local_value().forward(given)
 
 
-def init_parameters(model: Staged, seed: int) -> None:
+def init_parameters(model: Any, seed: int) -> None:
     """Give stage i the parameters drawn from seed + i, whichever worker holds it."""
     # task: init_parameters
     # model.parameters() is empty: the parameters are on the workers, so the drawing has to happen there.
@@ -54,7 +44,7 @@ def init_parameters(model: Staged, seed: int) -> None:
     # end: init_parameters
 
 
-def parameter_rrefs(model: Staged) -> list[rpc.RRef[nn.Parameter]]:
+def parameter_rrefs(model: Any) -> list[rpc.RRef[nn.Parameter]]:
     """References to all parameters of all stages, for DistributedOptimizer."""
     # task: parameter_rrefs
     return [
