@@ -74,7 +74,7 @@ def _import_block(imported: Iterable[Imported]) -> str:
         root = (module or text).partition(".")[0].split()[0]
         group = 0 if root in sys.stdlib_module_names else 1 if root == "torch" else 2
         statements.setdefault((group, bool(module), module or text), []).append(text)
-    groups = dict.fromkeys((0, 1, 2), "")
+    groups = {0: "", 1: "", 2: ""}
     for (group, _, module), names in sorted(statements.items()):
         groups[group] += _statement(module, names) + "\n"
     return "\n".join(text for text in groups.values() if text)
