@@ -86,8 +86,8 @@ def plot(folder: Path) -> Path:
         )
     plt.xscale("log")
     plt.yscale("log")
-    plt.xlabel("samples seen")
-    plt.ylabel("training loss (nats)")
+    plt.xlabel("samples")
+    plt.ylabel("loss (nats)")
     plt.legend()
     plt.savefig(folder / "loss.png", dpi=150)
     return folder / "loss.png"
