@@ -21,7 +21,7 @@ HAND_OUTS = Path(__file__).parents[2] / "src/shoal_labs"
 WITH_FLAGS = [
     path
     for path in (*EXAMPLES.glob("*.py"), *HAND_OUTS.glob("lab*/solution/*.py"))
-    if "ArgumentParser(" in path.read_text()
+    if "parse_args(" in path.read_text()
 ]
 # 61 samples in batches of 12: the last step of an epoch has a single sample, and most workers none.
 SMALL = {

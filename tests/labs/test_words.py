@@ -40,7 +40,9 @@ ASCII_MARKS = re.compile(
     re.MULTILINE,
 )
 CODE = re.compile(r"```.*?```|`[^`]*`|^    .*$", re.DOTALL | re.MULTILINE)
-CHINESE_FILES = sorted(Path(str(resources.files("shoal"))).rglob("zh.toml"))
+CHINESE_FILES = sorted(
+    path for package in ("shoal", "shoal_labs") for path in Path(str(resources.files(package))).rglob("zh.*")
+)
 
 
 @pytest.mark.parametrize("path", CHINESE_FILES, ids=lambda path: path.parts[-3])
@@ -77,7 +79,8 @@ def test_all_pages_use_the_words_of_one_glossary(path):
 
 def sentences_of(path):
     """Every sentence of a file by its key."""
-    found = [("", tomllib.loads(path.read_text(encoding="utf-8")))]
+    text = path.read_text(encoding="utf-8")
+    found = [("", tomllib.loads(text) if path.suffix == ".toml" else {"": text})]
     while found:
         prefix, tree = found.pop()
         for key, value in tree.items():

@@ -6,17 +6,20 @@ A region of the solution stands between two comments, indented as the code is:
     param.sub_(lr * param.grad)
     # end: gd_step
 
-`cut` puts the task's sentence and a NotImplementedError in its place; `keep` takes only the comments away. What
-is meant for our linters alone (`# ruff: …`, `# noqa: …`, `# pyright: …`) is in neither.
+`cut` puts a comment with the task's sentence and a NotImplementedError in its place; `keep` removes only the two
+comments. Neither keeps comments for our linters (`# ruff: …`, `# noqa: …`, `# pyright: …`).
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-_BEGIN = re.compile(r"^(\s*)# task: (\w+)$")
+from shoal.report.plain_tables import width
+
+COLUMNS = 100
+_REGION = re.compile(r"^( *)# task: (\w+)\n(.*?)^ *# end: \2\n", re.MULTILINE | re.DOTALL)
+_MARK = re.compile(r" *# (task|end): \w+$")
 _FOR_LINTERS = re.compile(r"\s*# (ruff|noqa|pyright): ?.*$")
-_END = re.compile(r"^\s*# end: (\w+)$")
 
 
 @dataclass(frozen=True)
@@ -38,24 +41,16 @@ def without_linter_marks(source: str) -> str:
     return "\n".join(shown for line, shown in lines if shown or not line) + "\n"
 
 
-def parts(source: str) -> Iterator[str | Region]:
-    """The lines outside regions, and the regions, in their order. Regions do not nest; each ends with its own name."""
-    name, indent, inside = "", "", list[str]()
-    for number, line in enumerate(without_linter_marks(source).splitlines(), start=1):
-        begin, end = _BEGIN.match(line), _END.match(line)
-        if (begin and name) or (end and end[1] != name):
-            raise ValueError(f"line {number}: '{line.strip()}' inside the region '{name}'")
-        if begin:
-            indent, name, inside = begin[1], begin[2], []
-        elif end:
-            yield Region(name, indent, tuple(inside))
-            name = ""
-        elif name:
-            inside.append(line)
-        else:
-            yield line
-    if name:
-        raise ValueError(f"the region '{name}' has no end")
+def parts(source: str) -> list[str | Region]:
+    """The lines outside regions, and the regions, in their order."""
+    texts = _REGION.split(without_linter_marks(source))
+    lines = [line for text in (*texts[::4], *texts[3::4]) for line in text.splitlines()]
+    for stray in filter(_MARK.match, lines):
+        raise ValueError(f"'{stray.strip()}' neither begins nor ends a region")
+    found: list[str | Region] = [*texts[0].splitlines()]
+    for indent, name, body, after in zip(texts[1::4], texts[2::4], texts[3::4], texts[4::4], strict=True):
+        found += [Region(name, indent, tuple(body.splitlines())), *after.splitlines()]
+    return found
 
 
 def tasks(source: str) -> list[str]:
@@ -73,23 +68,26 @@ def cut(source: str, sentences: Mapping[str, str]) -> str:
     """The skeleton: every region replaced by its sentence.
 
     >>> source = "def f(x):\\n    # task: double\\n    return 2 * x\\n    # end: double"
-    >>> print(cut(source, {"double": "Give 2·x."}), end="")
+    >>> print(cut(source, {"double": "Task double: Return 2·x."}), end="")
     def f(x):
-        # Task double: Give 2·x.
-        raise NotImplementedError("Task double: Give 2·x.")
+        # Task double: Return 2·x.
+        raise NotImplementedError("Task double: see README.md")
     """
     lines: list[str] = []
     for part in parts(source):
         if isinstance(part, Region):
-            sentence = f"Task {part.name}: {sentences[part.name]}"
-            lines += [
-                f"{part.indent}# {sentence}",
-                f"{part.indent}raise NotImplementedError({_quoted(sentence)})",
-            ]
+            lines += _comment(sentences[part.name], part.indent)
+            lines.append(f'{part.indent}raise NotImplementedError("Task {part.name}: see README.md")')
         else:
             lines.append(part)
     return "\n".join(lines) + "\n"
 
 
-def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+def _comment(text: str, indent: str) -> list[str]:
+    """The text as comment lines; a line may end after any Chinese letter."""
+    lines = [""]
+    for word in re.findall(r"[\u3000-\uffef]\s*|[^\u3000-\uffef\s]+\s*", text):
+        if width(f"{indent}# {lines[-1]}{word.rstrip()}") > COLUMNS and word[0] not in "，。；：、）":
+            lines.append("")
+        lines[-1] += word
+    return [f"{indent}# {line.rstrip()}" for line in lines]

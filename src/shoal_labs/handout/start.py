@@ -1,37 +1,40 @@
 """`shoal lab start`: the student's skeleton, in the shape of the course's hand-out, cut from our solution."""
 
-from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path, PurePosixPath
 
 from shoal.errors import ConfigError
 from shoal.report.folder import write_files
 from shoal_labs.catalogue import LABS, lab_of
+from shoal_labs.handout.assemble import assembled
 from shoal_labs.handout.regions import cut, keep, tasks
 from shoal_labs.handout.translate import in_chinese
 from shoal_labs.words import load_words
 
+TASK = {"en": "Task {name}: {sentence}", "zh": "任务 {name}：{sentence}"}
+
 
 def skeleton(number: str, lang: str) -> dict[PurePosixPath, str | bytes]:
     """The student's files: the solution with its tasks cut out, what to do with them, and the data they need."""
-    words = load_words(lab_of(number).package, lang)
-    sentences = {
-        key.removeprefix("task."): text for key, text in words.sentences.items() if key.startswith("task.")
-    }
-    sources = _sources(number)
+    package, sources = lab_of(number).package, _sources(number)
+    sentences = _under("task.", package, lang)
     names = [name for source in sources.values() for name in tasks(source)]
     listed = "\n".join(f"{count}. `{name}`: {sentences[name]}" for count, name in enumerate(names, start=1))
-    files = {path: cut(source, sentences) for path, source in sources.items()}
+    readme = (resources.files(package) / "readme" / f"{lang}.md").read_text(encoding="utf-8")
+    comments = {name: TASK[lang].format(name=name, sentence=text) for name, text in sentences.items()}
+    files = {path: cut(source, comments) for path, source in sources.items()}
     if lang == "zh":
-        files = {path: in_chinese(text) if path.suffix == ".py" else text for path, text in files.items()}
-    readme = {PurePosixPath(f"task{number}/README.md"): words("task.readme", tasks=listed) + "\n"}
-    return {**_digits(lab_of(number).data_folder), **files, **readme}
+        # `check_sampler.py` says the same as `shoal lab check`.
+        own, theirs = (_under("check.sampler_", package, each) for each in ("en", "zh"))
+        found = {own[key]: theirs[key] for key in own}
+        files = {path: in_chinese(text, found) for path, text in files.items()}
+    files[PurePosixPath(f"task{number}/README.md")] = readme.replace("{tasks}", listed)
+    return {**_digits(number), **files}
 
 
 def solution(number: str) -> dict[PurePosixPath, str | bytes]:
     """Our solution in the same shape."""
-    files = {path: keep(source) for path, source in _sources(number).items()}
-    return {**_digits(lab_of(number).data_folder), **files}
+    return {**_digits(number), **{path: keep(source) for path, source in _sources(number).items()}}
 
 
 def start(number: str, folder: Path, lang: str) -> list[Path]:
@@ -57,17 +60,22 @@ def first_task(number: str) -> PurePosixPath:
     return next(path for path, source in _sources(number).items() if tasks(source))
 
 
-def _sources(number: str) -> Mapping[PurePosixPath, str]:
+def _under(prefix: str, package: str, lang: str) -> dict[str, str]:
+    """The sentences of a lab whose keys have this prefix, by the rest of the key."""
+    sentences = load_words(package, lang).sentences
+    return {key.removeprefix(prefix): text for key, text in sentences.items() if key.startswith(prefix)}
+
+
+def _sources(number: str) -> dict[PurePosixPath, str]:
+    """The student's files with the marks of their tasks."""
     package = f"{lab_of(number).package}.solution"
-    folder = resources.files(package)
-    # Inside the package the files import each other by their full name; beside each other in a folder, by the short.
-    return {
-        path: (folder / path.name).read_text(encoding="utf-8").replace(f"from {package}.", "from ")
-        for path in map(PurePosixPath, lab_of(number).hand_out)
-    }
+    paths = map(PurePosixPath, lab_of(number).hand_out)
+    texts = {path: (resources.files(package) / path.name).read_text(encoding="utf-8") for path in paths}
+    return {path: assembled(text, package) if path.suffix == ".py" else text for path, text in texts.items()}
 
 
-def _digits(place: str) -> dict[PurePosixPath, bytes]:
+def _digits(number: str) -> dict[PurePosixPath, str | bytes]:
     """The files of the digits that the package carries, where a lab wants them."""
+    place = lab_of(number).data_folder
     files = (resources.files("shoal.data") / "digits").iterdir() if place else ()
     return {PurePosixPath(place, file.name): file.read_bytes() for file in files if file.name.endswith(".gz")}

@@ -1,37 +1,20 @@
-"""A hand-out's docstrings in Chinese."""
+"""A hand-out's docstrings, comments and printed lines in Chinese."""
 
-import ast
 import tomllib
+from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 
-Documented = ast.Module | ast.ClassDef | ast.FunctionDef
 
-
-def in_chinese(source: str) -> str:
-    """The same program with its docstrings replaced by those of `docstrings.toml`; one that is not there stays."""
-    lines, translations = source.splitlines(), _translations()
-    found = [node for node in ast.walk(ast.parse(source)) if isinstance(node, Documented)]
-    # From the end, so that the line numbers of the others stay right.
-    for node in sorted((each for each in found if _docstring(each)), key=_first_line, reverse=True):
-        indent = " " * node.body[0].col_offset
-        text = translations.get(_docstring(node), _docstring(node)).splitlines()
-        several = [f"{indent}{line}".rstrip() for line in text[1:]]
-        end = [f'{indent}"""'] if several else []
-        first = f'{indent}"""{text[0]}' + ("" if several else '"""')
-        lines[_first_line(node) - 1 : node.body[0].end_lineno] = [first, *several, *end]
-    return "\n".join(lines) + "\n"
-
-
-def _docstring(node: Documented) -> str:
-    return ast.get_docstring(node) or ""
-
-
-def _first_line(node: Documented) -> int:
-    return node.body[0].lineno
+def in_chinese(source: str, more: Mapping[str, str]) -> str:
+    """The same program with the texts of `zh.toml` and of `more` replaced; longer texts first."""
+    texts = {**translations(), **more}
+    for english in sorted(texts, key=len, reverse=True):
+        source = source.replace(english, texts[english])
+    return source
 
 
 @cache
-def _translations() -> dict[str, str]:
-    text = (resources.files("shoal_labs.handout") / "docstrings.toml").read_text(encoding="utf-8")
-    return {each["en"]: each["zh"] for each in tomllib.loads(text)["docstring"]}
+def translations() -> dict[str, str]:
+    """The Chinese of every text of a hand-out."""
+    return tomllib.loads((resources.files("shoal_labs.handout") / "zh.toml").read_text(encoding="utf-8"))

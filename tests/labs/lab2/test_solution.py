@@ -1,6 +1,5 @@
 import ast
 import re
-from pathlib import PurePosixPath
 from types import SimpleNamespace
 
 import pytest
@@ -155,10 +154,3 @@ def test_the_course_finds_its_names_and_its_flags():
     assert [(args.n_devices, args.rank) for args in given] == [(2, 0), (2, 1)]
     assert all(f"\n  {args.master_addr}:\n" in compose for args in given)
     assert parse_args(["--gpu=0"]).gpu == 0
-
-
-def test_the_hand_out_needs_torch_alone():
-    for path, text in solution("2").items():
-        if path.suffix == ".py":
-            assert "shoal" not in text
-    assert PurePosixPath("task2/data/train-images-idx3-ubyte.gz") in solution("2")

@@ -1,94 +1,41 @@
 import ast
 import re
-import socket
-import subprocess
-import sys
 
 import pytest
 import torch
+from handed_out import forked, free_port, lay_out
 from torch.utils.data import DataLoader
 
-from shoal.data.sources.formats import encode_idx
 from shoal.models.lenet import lenet
-from shoal.report.folder import write_files
 from shoal_labs.handout.start import skeleton, solution
 from shoal_labs.lab3.solution.check_sampler import faults, main
 from shoal_labs.lab3.solution.model import Net, parse_args
 from shoal_labs.lab3.solution.sampler import MyRandomSampler, MySampler
 
-LIMIT_S = 180
 
-
-def lay_out(folder, files, samples=193):
-    """The files of a hand-out, with data as small as a test needs; no number of nodes divides them evenly."""
-    write_files(folder, {path: content for path, content in files.items() if path.parent.name != "data"})
-    generator = torch.Generator().manual_seed(0)
-    for part, count in (("train", samples), ("t10k", 40)):
-        labels = torch.randint(0, 10, (count,), generator=generator, dtype=torch.uint8)
-        pictures = torch.randint(0, 256, (count, 28, 28), generator=generator, dtype=torch.uint8)
-        for name, array in (("images-idx3-ubyte", pictures), ("labels-idx1-ubyte", labels)):
-            path = folder / "task3" / "data" / f"{part}-{name}"
-            path.parent.mkdir(exist_ok=True)
-            path.write_bytes(encode_idx(array))
-    return folder / "task3"
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
-def run(folder, worlds):
-    """Run worlds of so many nodes side by side, each node as a student does in a terminal; the worlds' outputs."""
-    started = []
-    for nodes in worlds:
-        flags = [f"--n_devices={nodes}", f"--master_port={free_port()}", "--passes=1", "--lr=0.05"]
-        for rank in range(nodes):
-            process = subprocess.Popen(
-                [sys.executable, "model.py", *flags, f"--rank={rank}"],
-                cwd=folder,
-                env={"OMP_NUM_THREADS": "1", "PATH": ""},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
-            started.append((nodes, process))
-    outputs = dict.fromkeys(worlds, "")
-    try:
-        for nodes, process in started:
-            outputs[nodes] += process.communicate(timeout=LIMIT_S)[0]
-    finally:
-        for _, process in started:
-            process.kill()
-    assert not any(process.returncode for _, process in started), outputs
-    return outputs
-
-
-def test_two_terminals_end_with_the_weights_of_one_machine(tmp_path):
+def test_two_terminals_end_with_the_weights_of_one_machine(tmp_path, nursery):
     """97 and 96 samples in steps of 32: the last step has one sample on one node, and none on the other."""
+    folder = lay_out(tmp_path, solution("3"), "task3", samples=193)
     sums = {}
-    for nodes, output in run(lay_out(tmp_path, solution("3")), (1, 2)).items():
-        found = re.findall(r"sum of weights (-?[\d.]+)", output)
+    for nodes in (1, 2):
+        flags = f"--n_devices={nodes} --master_port={free_port()} --passes=1 --lr=0.05"
+        codes, outputs = forked(
+            nursery, folder, *(f"model.py {flags} --rank={rank}" for rank in range(nodes))
+        )
+        assert codes == [0] * nodes, outputs
+        found = re.findall(r"sum of weights (-?[\d.]+)", "".join(outputs))
         assert len(found) == nodes
         assert len(set(found)) == 1
         sums[nodes] = float(found[0])
-        assert re.search(r"epoch 1  loss [\d.]+  test accuracy", output)
+        assert re.search(r"epoch 1  loss [\d.]+  test accuracy", outputs[0])
     assert sums[2] == pytest.approx(sums[1], abs=1e-3)
 
 
-def test_the_skeleton_tells_its_first_task_and_comes_with_digits(tmp_path):
+def test_the_skeleton_tells_its_first_task_and_comes_with_digits(tmp_path, nursery):
     files = skeleton("3", "zh")
     assert sum(path.suffix == ".gz" for path in files) == 4
-    done = subprocess.run(
-        [sys.executable, "check_sampler.py"],
-        cwd=lay_out(tmp_path, files),
-        env={"OMP_NUM_THREADS": "1", "PATH": ""},
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-    )
-    assert "NotImplementedError: Task " in done.stderr
+    _, outputs = forked(nursery, lay_out(tmp_path, files, "task3", samples=20), "check_sampler.py")
+    assert "NotImplementedError: Task " in outputs[0]
 
 
 def test_the_solution_passes_its_own_check(capsys):
@@ -182,9 +129,3 @@ def test_the_course_finds_its_names_and_its_flags():
     args = parse_args(flags.split())
     assert (args.n_devices, args.rank, args.gpu, args.master_addr) == (2, 1, 0, "node01")
     assert [p.shape for p in Net().parameters()] == [p.shape for p in lenet().parameters()]
-
-
-def test_the_hand_out_needs_torch_alone():
-    for path, text in solution("3").items():
-        if path.suffix == ".py":
-            assert "shoal" not in text

@@ -63,9 +63,3 @@ def test_the_course_finds_its_names_and_its_flags():
     assert [(args.n_devices, args.rank) for args in given] == [(3, 0), (3, 1), (3, 2)]
     assert all(f"\n  {args.master_addr}:\n" in compose for args in given)
     assert parse_args(["--gpu=0"]).gpu == 0
-
-
-def test_the_hand_out_needs_torch_alone():
-    for path, text in solution("4").items():
-        if path.suffix == ".py":
-            assert "shoal" not in text

@@ -1,9 +1,9 @@
 # ruff: noqa: T201
-"""A tape that prints itself: every value has a name, and an entry refers to its inputs and outputs by name.
+"""A tape that prints itself: every value has a name, and an entry names its inputs and outputs.
 
-An operation computes its value at once, prints itself, and appends an entry to `gradient_tape`. The tape is therefore
-in the order of the computation, and `grad` walks it from its end to its beginning. Gradients are variables, too:
-computing them prints and appends more entries, so they can be differentiated again.
+An operation computes its value at once, prints itself, and appends an entry to `gradient_tape`.
+The tape therefore has the order of the computation, and `grad` walks it from the end to the beginning.
+Gradients are variables with entries of their own, so they can be differentiated again.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,24 +14,24 @@ from torch import Tensor
 
 
 class TapeEntry(NamedTuple):
-    """One operation that was computed."""
+    """One computed operation."""
 
     inputs: list[str]
-    """Names of its inputs."""
+    """The names of its inputs."""
     outputs: list[str]
-    """Names of its outputs."""
+    """The names of its outputs."""
     propagate: Callable[[list["Variable"]], list["Variable"]]
-    """The chain rule: from the gradients of the outputs to those of the inputs, in the order of their names."""
+    """The chain rule: turns the gradients of the outputs into gradients of the inputs, in the order of the names."""
 
 
 gradient_tape: list[TapeEntry] = []
-"""The operations since the last `reset_tape`, in order."""
+"""All operations since `reset_tape`, in order."""
 named: dict[str, "Variable"] = {}
-"""The variables since the last `reset_tape`: a name stands for one of them only."""
+"""All variables since `reset_tape` by name."""
 
 
 def reset_tape() -> None:
-    """Forget all operations, and count names from v0 again. Variables made before cannot be used after it."""
+    """Forget all operations and variables, and count names from v0 again."""
     global _number
     gradient_tape.clear()
     named.clear()
@@ -42,7 +42,7 @@ _number = 0
 
 
 def fresh_name() -> str:
-    """The next of v0, v1, … that is free."""
+    """The next free name of v0, v1, …"""
     global _number
     while f"v{_number}" in named:
         _number += 1
@@ -50,7 +50,7 @@ def fresh_name() -> str:
 
 
 class Variable:
-    """A tensor with a name. Operations on variables are recorded."""
+    """A tensor with a name; operations on it are recorded."""
 
     gradient_tape = gradient_tape
 
@@ -65,7 +65,7 @@ class Variable:
 
     @staticmethod
     def constant(value: Tensor, name: str | None = None) -> "Variable":
-        """A variable that was not computed: where a computation starts."""
+        """A variable that starts a computation."""
         variable = Variable(value, name)
         print(f"{variable.name} = {value}")
         return variable
@@ -84,14 +84,14 @@ class Variable:
         return operator_sum(self, name)
 
     def expand(self, *sizes: int | Iterable[int]) -> "Variable":
-        """This number, repeated: `expand(2, 3)` or `expand([2, 3])`."""
+        """A tensor of this number, such as `expand(2, 3)` or `expand([2, 3])`."""
         return operator_expand(self, sizes)
 
 
 def operator_mul(self: Variable, rhs: Variable | float) -> Variable:
-    """r = self · rhs."""
+    """`r = self · rhs`."""
     if isinstance(rhs, float) and rhs == 1.0:
-        return self  # the chain rule multiplies by 1 often; nothing needs to be computed
+        return self
     rhs = same_shape("*", self, rhs)
     # task: mul
     r = Variable(self.value * rhs.value)
@@ -107,7 +107,7 @@ def operator_mul(self: Variable, rhs: Variable | float) -> Variable:
 
 
 def operator_add(self: Variable, rhs: Variable) -> Variable:
-    """r = self + rhs."""
+    """`r = self + rhs`."""
     rhs = same_shape("+", self, rhs)
     # task: add
     r = Variable(self.value + rhs.value)
@@ -123,7 +123,7 @@ def operator_add(self: Variable, rhs: Variable) -> Variable:
 
 
 def operator_sum(self: Variable, name: str | None = None) -> Variable:
-    """r = Σᵢ selfᵢ."""
+    """`r = Σᵢ selfᵢ`."""
     on_the_tape("sum", self)
     # task: sum
     r = Variable(torch.sum(self.value), name=name)
@@ -139,7 +139,7 @@ def operator_sum(self: Variable, name: str | None = None) -> Variable:
 
 
 def operator_expand(self: Variable, sizes: Iterable[int | Iterable[int]]) -> Variable:
-    """r = a tensor of these sizes, every element of which is the number self."""
+    """r = self, a number, in every element of a tensor of these sizes."""
     on_the_tape("expand", self)
     shape = [size for each in sizes for size in ([each] if isinstance(each, int) else each)]
     if self.value.dim() != 0:
@@ -158,14 +158,13 @@ def operator_expand(self: Variable, sizes: Iterable[int | Iterable[int]]) -> Var
 
 
 def grad(L: Variable, desired_results: Iterable[Variable]) -> list[Variable | None]:
-    """∂L/∂x of the number L for each desired x; None where L does not depend on x."""
+    """∂L/∂x of the number L for each desired x; None if L does not depend on x."""
     on_the_tape("grad", L)
     if L.value.dim() != 0:
         raise ValueError(
             f"grad needs a number, but {L.name} has shape {tuple(L.value.shape)}: use {L.name}.sum()"
         )
-    dL_d: dict[str, Variable] = {}
-    """The gradients so far, by the name of what they belong to."""
+    dL_d: dict[str, Variable] = {}  # the gradients by the names of their variables
     print(f"d{L.name} -----")
     # task: grad
     dL_d[L.name] = Variable(torch.ones((), dtype=L.value.dtype))
@@ -184,13 +183,13 @@ def grad(L: Variable, desired_results: Iterable[Variable]) -> list[Variable | No
 
 
 def on_the_tape(operation: str, variable: Variable) -> None:
-    """Raise for a variable whose name may stand for another one by now: its gradient would be silently wrong."""
+    """Raise for a variable from before `reset_tape`, because its gradient would be wrong."""
     if named.get(variable.name) is not variable:
         raise ValueError(f"{operation} got {variable.name!r}, made before reset_tape(): make it again")
 
 
 def same_shape(operator: str, left: Variable, right: object) -> Variable:
-    """The right operand. Torch would broadcast unequal shapes, and the gradient would have the wrong one."""
+    """The right operand; raises for unequal shapes, which torch would broadcast."""
     if not isinstance(right, Variable):
         raise TypeError(f"{left.name} {operator} {right!r}: make it a variable with Variable.constant")
     on_the_tape(operator, left)

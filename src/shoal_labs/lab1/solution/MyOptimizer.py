@@ -1,8 +1,8 @@
 # ruff: noqa: N999
 """Three optimizers of your own: gradient descent, stochastic gradient descent, Adam.
 
-An optimizer is handed the parameters of a model once. After every `loss.backward()` each of them has a gradient in
-`param.grad`; `step` turns gradients into new parameters, and `zero_grad` clears them, for backward only ever adds.
+After `loss.backward()` every parameter has its gradient in `param.grad`.
+`step` turns the gradients into new parameters; `zero_grad` clears them, because backward adds to them.
 """
 
 from collections.abc import Iterable
@@ -11,15 +11,15 @@ import torch
 
 
 class BaseOptimizer:
-    """What all optimizers share: the parameters, the learning rate, and clearing the gradients."""
+    """The base of all optimizers: the parameters, the learning rate, clearing the gradients."""
 
     def __init__(self, params: Iterable[torch.Tensor], lr: float) -> None:
-        self.params = list(params)  # a list, because model.parameters() can be gone through only once
+        self.params = list(params)  # a list: model.parameters() can be iterated only once
         self.lr = lr
 
     def step(self) -> None:
         """Turn gradients into new parameters."""
-        raise NotImplementedError("every optimizer has a step of its own")
+        raise NotImplementedError("every optimizer needs a step of its own")
 
     def zero_grad(self) -> None:
         """Clear the gradients before the next backward pass."""
@@ -32,7 +32,7 @@ class BaseOptimizer:
 
 
 class GdOptimizer(BaseOptimizer):
-    """Gradient descent. The gradient it is given is the one of the whole training set."""
+    """Gradient descent: it gets the gradient of the whole training set."""
 
     @torch.no_grad()
     def step(self) -> None:
@@ -45,7 +45,7 @@ class GdOptimizer(BaseOptimizer):
 
 
 class SgdOptimizer(BaseOptimizer):
-    """Stochastic gradient descent. The gradient it is given is the one of a random batch."""
+    """Stochastic gradient descent: it gets the gradient of a random batch."""
 
     @torch.no_grad()
     def step(self) -> None:

@@ -1,24 +1,11 @@
-"""What nodes need to work together: meeting, starting from the same weights, and averaging their gradients."""
-
-import os
+"""How nodes work together: they meet, start from the same weights, and average their gradients."""
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
-
-def dist_init(world_size: int, rank: int, master_addr: str = "localhost", master_port: str = "12355") -> None:
-    """Meet the other nodes at the address of rank 0; returns when all of them are there."""
-    os.environ["MASTER_ADDR"] = master_addr
-    os.environ["MASTER_PORT"] = str(master_port)
-    dist.init_process_group("gloo", rank=rank, world_size=world_size)
-
-
-def init_parameters(model: nn.Module) -> None:
-    """Give every node rank 0's parameters: from different starts, the same gradients lead to different ends."""
-    if dist.get_world_size() > 1:
-        for param in model.parameters():
-            dist.broadcast(param.data, src=0)
+from shoal_labs.handout.common import dist_init as dist_init
+from shoal_labs.handout.common import init_parameters as init_parameters
 
 
 def allreduce_average_gradients(model: nn.Module) -> None:
@@ -57,7 +44,7 @@ def reduce_average_gradients(model: nn.Module) -> None:
 
 @torch.no_grad()
 def average_parameters(model: nn.Module) -> None:
-    """Replace every parameter by the mean over the nodes: for `--aggregate parameters`, after the step."""
+    """Replace every parameter by the mean over the nodes, for `--aggregate parameters`."""
     for param in model.parameters():
         dist.all_reduce(param.data, op=dist.ReduceOp.SUM)
         param.data /= dist.get_world_size()

@@ -1,5 +1,8 @@
 # ruff: noqa: N999
-"""All nodes at once: python model-mp.py --n_devices=2 starts one process for each, with ranks from 0."""
+"""Starts all nodes at once, each as a process of its own.
+
+python model-mp.py --n_devices=2
+"""
 
 import argparse
 
@@ -9,7 +12,7 @@ from shoal_labs.lab2.solution.model import parse_args, work
 
 
 def main(rank: int, args: argparse.Namespace) -> None:
-    """The entry of every process; spawn gives it its rank."""
+    """Run one node; spawn passes its rank."""
     work(args, rank)
 
 

@@ -1,20 +1,24 @@
-"""What all nodes' samplers see together: run it before you train. No network, no data, no other node is needed.
+"""What the samplers of all nodes see together: run it before you train. It needs no network and no data.
 
 python check_sampler.py
 """
 
-import argparse
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
+from shoal_labs.handout.common import new_parser, say
 from shoal_labs.lab3.solution.sampler import MyRandomSampler, MySampler
 
 EPOCHS = 3
 MANY_EPOCHS = 30
-"""So many epochs draw each sample for certain."""
+"""In so many epochs every sample is drawn, for certain."""
 
 Found = list[tuple[str, dict[str, Any]]]
 """What is wrong: the key of a sentence, and the values in it."""
+Epochs = Callable[..., list[list[int]]]
+"""The indices that each node gets in an epoch, by the number of the epoch and by changed arguments of the sampler."""
 
 SENTENCES = {
     "length": "__len__ says {said}, and __iter__ gives {given} samples",
@@ -37,46 +41,34 @@ SENTENCES = {
 }
 
 
-def sampler_of(kind: type[MySampler], num_samples: int, nodes: int, rank: int, **more: Any) -> MySampler:
-    """One node's sampler. It is made anew each time: nodes share nothing."""
-    given: dict[str, Any] = {"shuffle": True, "seed": 0, **more}
+def sampler_of(kind: type[MySampler], num_samples: int, nodes: int, rank: int, **changed: Any) -> MySampler:
+    """A new sampler of one node: nodes share nothing."""
+    given: dict[str, Any] = {"shuffle": True, "seed": 0, **changed}
     return kind(range(num_samples), nodes, rank, **given)
 
 
-def numbers(sampler: MySampler) -> list[int]:
-    """What it gives; a number may also be a tensor."""
+def indices(sampler: MySampler, epoch: int) -> list[int]:
+    """The indices of an epoch; a sampler may also yield tensors."""
+    sampler.set_epoch(epoch)
     return [int(index) for index in sampler]
 
 
 def epoch_lists(
-    kind: type[MySampler], num_samples: int, nodes: int, epoch: int, **more: Any
+    kind: type[MySampler], num_samples: int, nodes: int, epoch: int, **changed: Any
 ) -> list[list[int]]:
-    """What each node goes through in an epoch."""
-    lists: list[list[int]] = []
-    for rank in range(nodes):
-        sampler = sampler_of(kind, num_samples, nodes, rank, **more)
-        sampler.set_epoch(epoch)
-        lists.append(numbers(sampler))
-    return lists
-
-
-def nodes_per_sample(lists: Sequence[Sequence[int]], num_samples: int) -> list[int]:
-    """How many nodes see each sample."""
-    counts = [0] * num_samples
-    for own in lists:
-        for index in set(own):
-            counts[index] += 1
-    return counts
+    """The indices that each node gets in an epoch."""
+    return [indices(sampler_of(kind, num_samples, nodes, rank, **changed), epoch) for rank in range(nodes)]
 
 
 def faults(kind: type[MySampler], num_samples: int, nodes: int, partition: bool) -> list[str]:
-    """What is wrong, a sentence each; none if nothing is."""
+    """What is wrong, a sentence each."""
     return [SENTENCES[key].format(**values) for key, values in found(kind, num_samples, nodes, partition)]
 
 
 def found(kind: type[MySampler], num_samples: int, nodes: int, partition: bool) -> Found:
     """What is wrong with the samplers of a partition, or of random sampling."""
-    lists = epoch_lists(kind, num_samples, nodes, epoch=0)
+    epochs = partial(epoch_lists, kind, num_samples, nodes)
+    lists = epochs(0)
     given = [len(own) for own in lists]
     said = [len(sampler_of(kind, num_samples, nodes, rank)) for rank in range(nodes)]
     wrong: Found = []
@@ -88,108 +80,87 @@ def found(kind: type[MySampler], num_samples: int, nodes: int, partition: bool) 
         wrong.append(("shares", {}))
     if any(not 0 <= index < num_samples for own in lists for index in own):
         return [*wrong, ("outside", {"last": num_samples - 1})]
-    wrong += order_faults(kind, num_samples, nodes, lists)
+    last, other = (sampler_of(kind, num_samples, nodes, nodes - 1) for _ in range(2))
+    wrong += order_found(epochs, last, other)
     if partition:
-        return wrong + partition_faults(kind, num_samples, nodes, lists)
-    return wrong or sampling_faults(kind, num_samples, nodes, lists)
+        return wrong + partition_found(epochs, num_samples, nodes)
+    return wrong or sampling_found(epochs, num_samples)
 
 
-def order_faults(kind: type[MySampler], num_samples: int, nodes: int, lists: list[list[int]]) -> Found:
-    """Is the order a function of seed and epoch, and of nothing else?"""
-    if lists != epoch_lists(kind, num_samples, nodes, epoch=0):
+def order_found(epochs: Epochs, one: MySampler, other: MySampler) -> Found:
+    """Does the order depend on seed and epoch alone? `one` and `other` are samplers of the same node."""
+    lists = epochs(0)
+    if lists != epochs(0):
         return [("again", {})]
     wrong: Found = []
-    if lists == epoch_lists(kind, num_samples, nodes, epoch=1):
+    if lists == epochs(1):
         wrong.append(("same_epoch", {}))
-    if lists == epoch_lists(kind, num_samples, nodes, epoch=0, seed=12345):
+    if lists == epochs(0, seed=12345):
         wrong.append(("same_seed", {}))
-    last, other = (sampler_of(kind, num_samples, nodes, nodes - 1) for _ in range(2))
-    last.set_epoch(0)
-    first = numbers(last)
-    if numbers(last) != first:
+    first = indices(one, 0)
+    if [int(index) for index in one] != first:
         return [*wrong, ("second_time", {})]
     other.set_epoch(1)
-    return wrong if numbers(last) == first else [*wrong, ("shared_epoch", {})]
+    return wrong if [int(index) for index in one] == first else [*wrong, ("shared_epoch", {})]
 
 
-def sampling_faults(kind: type[MySampler], num_samples: int, nodes: int, lists: list[list[int]]) -> Found:
-    """What is wrong with drawing: the same draws on two nodes, no sample twice, one that never comes."""
-    if any(lists[one] == lists[other] for one in range(nodes) for other in range(one)):
+def sampling_found(epochs: Epochs, num_samples: int) -> Found:
+    """What is wrong with drawing: equal draws on two nodes, no sample twice, a sample that is never drawn."""
+    lists = epochs(0)
+    if len(set(map(tuple, lists))) < len(lists):
         return [("same_draws", {})]
     if all(len(set(own)) == len(own) for own in lists) and max(map(len, lists)) ** 2 > 20 * num_samples:
         return [("no_replacement", {})]
-    seen = {
-        index
-        for epoch in range(MANY_EPOCHS)
-        for own in epoch_lists(kind, num_samples, nodes, epoch)
-        for index in own
-    }
-    never = [index for index in range(num_samples) if index not in seen]
-    if not never:
-        return []
-    return [("never_drawn", {"index": never[-1], "samples": num_samples, "epochs": MANY_EPOCHS})]
+    seen = {index for epoch in range(MANY_EPOCHS) for own in epochs(epoch) for index in own}
+    never = max(set(range(num_samples)) - seen, default=None)
+    values = {"index": never, "samples": num_samples, "epochs": MANY_EPOCHS}
+    return [] if never is None else [("never_drawn", values)]
 
 
-def partition_faults(kind: type[MySampler], num_samples: int, nodes: int, lists: list[list[int]]) -> Found:
-    """What is wrong with a partition: samples seen by no node or by several, parts that never change.
-
-    Fewer samples than there are nodes may come twice, to make all shares equal.
-    """
-    counts = nodes_per_sample(lists, num_samples)
-    missed, several = counts.count(0), sum(count > 1 for count in counts)
-    if not missed and several < nodes:
-        return unshuffled_faults(kind, num_samples, nodes, lists)
-    wrong: Found = [("missed", {"missed": missed, "samples": num_samples, "several": several})]
-    seen = 1 - missed / num_samples
-    if nodes > 1 and max(max(own, default=0) for own in lists) < -(-num_samples // nodes):
-        wrong.append(("short_range", {"samples": num_samples, "nodes": nodes}))
-    elif missed and abs(seen - (1 - (1 - 1 / nodes) ** nodes)) < 0.03:
-        wrong.append(("own_permutation", {"seen": 100 * seen}))
-    return wrong
-
-
-def unshuffled_faults(kind: type[MySampler], num_samples: int, nodes: int, lists: list[list[int]]) -> Found:
-    """Does the partition change from epoch to epoch, and keep the stored order where that is asked for?"""
+def partition_found(epochs: Epochs, num_samples: int, nodes: int) -> Found:
+    """What is wrong with a partition: samples that no node or several nodes see, parts that never change."""
+    lists = epochs(0)
+    counts = Counter(index for own in lists for index in set(own))
+    missed, several = num_samples - len(counts), sum(count > 1 for count in counts.values())
     wrong: Found = []
-    if nodes > 1 and all(
-        set(own) == set(then)
-        for epoch in range(1, EPOCHS)
-        for own, then in zip(lists, epoch_lists(kind, num_samples, nodes, epoch), strict=True)
-    ):
+    if missed or several >= nodes:  # fewer samples may come twice, to make all shares equal
+        wrong.append(("missed", {"missed": missed, "samples": num_samples, "several": several}))
+        seen = 1 - missed / num_samples
+        if nodes > 1 and max(counts, default=0) < -(-num_samples // nodes):
+            wrong.append(("short_range", {"samples": num_samples, "nodes": nodes}))
+        elif missed and abs(seen - (1 - (1 - 1 / nodes) ** nodes)) < 0.03:
+            wrong.append(("own_permutation", {"seen": 100 * seen}))
+        return wrong
+    parts = [list(map(set, epochs(epoch))) for epoch in range(EPOCHS)]
+    if nodes > 1 and all(each == parts[0] for each in parts):
         wrong.append(("fixed_parts", {}))
-    stored = epoch_lists(kind, num_samples, nodes, epoch=0, shuffle=False)
-    # The last of a share may be one of the first samples, come again to make all shares equal.
-    if any(own[:-1] != sorted(own[:-1]) for own in stored) or 0 in nodes_per_sample(stored, num_samples):
+    stored = epochs(0, shuffle=False)
+    # The last index of a share may be one of the first again, to make all shares equal.
+    if any(own[:-1] != sorted(own[:-1]) for own in stored) or len(set().union(*stored)) < num_samples:
         wrong.append(("shuffled", {}))
     return wrong
 
 
-def seen_so_far(kind: type[MySampler], num_samples: int, nodes: int) -> str:
-    """Coverage after each epoch, in percent."""
-    seen: set[int] = set()
-    shown: list[str] = []
-    for epoch in range(EPOCHS):
-        for own in epoch_lists(kind, num_samples, nodes, epoch):
-            seen.update(own)
-        shown.append(f"{100 * len(seen) / num_samples:.1f} %")
-    return ", ".join(shown)
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Check both samplers; the exit code is 1 if anything is wrong."""
-    parser = argparse.ArgumentParser(description="Count what the samplers of all nodes see together.")
+    parser = new_parser("Count the samples that the samplers of all nodes see together.")
     parser.add_argument("--n_devices", type=int, nargs="+", default=[1, 2, 3, 4], help="numbers of nodes")
     parser.add_argument("--samples", type=int, default=1000, help="size of the data set")
-    parser.add_argument("--local-rank", "--local_rank", type=int, help="set by torch.distributed.launch")
     args = parser.parse_args(argv)
     wrong = 0
     for kind in (MySampler, MyRandomSampler):
         for nodes in args.n_devices:
+            seen, shown = set[int](), list[str]()
+            for epoch in range(EPOCHS):
+                seen.update(*epoch_lists(kind, args.samples, nodes, epoch))
+                shown.append(f"{100 * len(seen) / args.samples:.1f} %")
+            say(f"{kind.__name__}, W = {nodes}: seen after 1, 2, 3 epochs: {', '.join(shown)}")
             sentences = faults(kind, args.samples, nodes, partition=kind is MySampler)
             wrong += len(sentences)
-            seen = seen_so_far(kind, args.samples, nodes)
-            print(f"{kind.__name__}, W = {nodes}: seen after 1, 2, 3 epochs: {seen}")  # noqa: T201
-            print("".join(f"  WRONG: {sentence}\n" for sentence in sentences) or "  right\n", end="")  # noqa: T201
+            for sentence in sentences:
+                say(f"  WRONG: {sentence}")
+            if not sentences:
+                say("  no error found")
     return 1 if wrong else 0
 
 

@@ -1,20 +1,17 @@
-"""The network of the labs in two stages on different workers, trained over RPC. Each worker runs this script:
+"""Trains the network of the labs in two stages on different workers, over RPC. Each worker runs this script:
 
-python model.py --n_devices=3 --rank=0      drives: has the data, the loss, the optimizer
-python model.py --n_devices=3 --rank=1      holds the convolutions
-python model.py --n_devices=3 --rank=2      holds the fully connected layers
+python model.py --n_devices=3 --rank=0
+python model.py --n_devices=3 --rank=1
+python model.py --n_devices=3 --rank=2
 
-Without --rank it starts all of them itself.
+Rank 0 has the data, the loss and the optimizer; rank 1 holds the convolutions, rank 2 the fully connected layers.
+Without --rank the script starts all workers itself.
 """
 
 import argparse
-import gzip
-import os
-import struct
 import threading
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 import torch.distributed.autograd as dist_autograd
@@ -23,50 +20,51 @@ from torch import Tensor, nn
 from torch.distributed import rpc
 from torch.distributed.optim import DistributedOptimizer
 
+from shoal_labs.handout.common import (
+    accuracy,
+    convolutions,
+    device_of,
+    fully_connected,
+    load_data,
+    node_parser,
+    say,
+)
 from shoal_labs.lab4.solution.dist_utils import dist_init, init_parameters, parameter_rrefs, run_stage
 
 SAY_EVERY = 20
 
 
-class ConvStage(nn.Module):
-    """The first stage: two convolutions with pooling."""
+class Stage(nn.Module):
+    """Layers that one worker holds."""
+
+    def __init__(self, layers: nn.Sequential, device: str) -> None:
+        super().__init__()
+        self.layers = layers.to(device)
+        self.device = device
+        self.turn = threading.Lock()  # calls run in threads; one part of a batch at a time
+
+    def forward(self, given: Tensor) -> Tensor:
+        """The output for a batch, or for a part of it."""
+        with self.turn:
+            return self.layers(given.to(self.device)).cpu()
+
+
+class ConvStage(Stage):
+    """The first stage: the convolutions."""
 
     def __init__(self, device: str = "cpu") -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(1, 6, kernel_size=5, padding=2)
-        self.conv2 = nn.Conv2d(6, 16, kernel_size=5)
-        self.pool = nn.MaxPool2d(2)
-        self.device = device
-        self.turn = threading.Lock()  # calls arrive in threads: one at a time, or the first part is done last
-        self.to(device)
-
-    def forward(self, pictures: Tensor) -> Tensor:
-        """Pictures [samples, 1, 28, 28] become shapes [samples, 400]."""
-        with self.turn:
-            strokes = self.pool(torch.relu(self.conv1(pictures.to(self.device))))
-            shapes = self.pool(torch.relu(self.conv2(strokes)))
-            return shapes.flatten(1).cpu()
+        super().__init__(convolutions(), device)
 
 
-class FcStage(nn.Module):
-    """The second stage: two fully connected layers."""
+class FcStage(Stage):
+    """The second stage: the fully connected layers."""
 
     def __init__(self, device: str = "cpu") -> None:
-        super().__init__()
-        self.fc1 = nn.Linear(400, 120)
-        self.fc2 = nn.Linear(120, 10)
-        self.device = device
-        self.turn = threading.Lock()
-        self.to(device)
-
-    def forward(self, shapes: Tensor) -> Tensor:
-        """Shapes [samples, 400] become scores [samples, 10]."""
-        with self.turn:
-            return self.fc2(torch.relu(self.fc1(shapes.to(self.device)))).cpu()
+        super().__init__(fully_connected(), device)
 
 
 class ParallelNet:
-    """The network: `stages` refers to a ConvStage on one worker and an FcStage on another."""
+    """The network; `stages` holds references to a ConvStage on one worker and an FcStage on another."""
 
     def __init__(self, workers: Sequence[str], device: str = "cpu") -> None:
         first, second = workers
@@ -79,7 +77,7 @@ class ParallelNet:
         # end: stages
 
     def forward(self, pictures: Tensor) -> Tensor:
-        """Pictures become scores, through both stages."""
+        """Pictures become scores."""
         # task: forward
         conv, fc = self.stages
         shapes = rpc.rpc_sync(conv.owner(), run_stage, args=(conv, pictures))
@@ -87,7 +85,7 @@ class ParallelNet:
         # end: forward
 
     def forward_microbatches(self, pictures: Tensor, count: int) -> Tensor:
-        """The same scores from `count` parts of the batch; the second stage works while the first is still busy."""
+        """The same scores in `count` parts: the second stage works while the first computes the next part."""
         # task: forward_microbatches
         conv, fc = self.stages
         parts = pictures.chunk(count)
@@ -101,7 +99,7 @@ class ParallelNet:
 def train_step(
     model: ParallelNet, optimizer: DistributedOptimizer, pictures: Tensor, labels: Tensor, microbatches: int
 ) -> float:
-    """One step of all workers; gives back the mean loss of the batch before it."""
+    """One step of all workers; returns the mean loss of the batch before the step."""
     # task: train_step
     with dist_autograd.context() as context_id:
         scores = (
@@ -117,51 +115,21 @@ def train_step(
     # end: train_step
 
 
-def read_idx(path: Path) -> Tensor:
-    """The array in a file of MNIST's format, packed or not."""
-    content = path.read_bytes()
-    content = gzip.decompress(content) if path.suffix == ".gz" else content
-    dims = content[3]
-    sizes = struct.unpack(f">{dims}I", content[4 : 4 + 4 * dims])
-    return torch.frombuffer(bytearray(content), dtype=torch.uint8, offset=4 + 4 * dims).view(sizes)
-
-
-def load_data(folder: Path, part: str) -> tuple[Tensor, Tensor]:
-    """Pictures and labels of `train` or `t10k`; the whole of MNIST has files of the same names."""
-
-    def found(name: str) -> Path:
-        packed = folder / f"{part}-{name}.gz"
-        return packed if packed.exists() else packed.with_suffix("")
-
-    pictures = read_idx(found("images-idx3-ubyte")).unsqueeze(1).float() / 255
-    return (pictures - 0.1307) / 0.3081, read_idx(found("labels-idx1-ubyte")).long()
-
-
-@torch.no_grad()
-def accuracy(model: ParallelNet, pictures: Tensor, labels: Tensor) -> float:
-    """The part of the pictures that the model labels correctly."""
-    correct = sum(
-        int((model.forward(part).argmax(1) == wanted).sum())
-        for part, wanted in zip(pictures.split(1000), labels.split(1000), strict=True)
-    )
-    return correct / len(labels)
-
-
 def stage_workers(n_devices: int) -> tuple[str, str]:
-    """Where the stages are: with three workers the driver holds none, with two it holds the first."""
+    """The workers that hold the stages; with three workers the driver holds none, with two the first one."""
     first = max(0, min(1, n_devices - 2))
     return f"worker{first}", f"worker{min(first + 1, n_devices - 1)}"
 
 
 def drive(args: argparse.Namespace) -> None:
-    """What worker0 does: make the model, train it, test it."""
-    device = f"cuda:{args.gpu}" if args.gpu >= 0 and torch.cuda.is_available() else "cpu"
+    """Create, train and test the model; runs on worker0."""
+    device = str(device_of(args.gpu))
     model = ParallelNet(stage_workers(args.n_devices), device)
     init_parameters(model, args.seed)
     optimizer = DistributedOptimizer(torch.optim.SGD, parameter_rrefs(model), lr=args.lr)
     pictures, labels = load_data(args.data_dir, "train")
 
-    print("worker0 starts training")  # noqa: T201
+    say("worker0 starts training")
     steps, start_s = 0, time.perf_counter()
     for one_pass in range(args.passes):
         order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(args.seed + one_pass))
@@ -169,46 +137,27 @@ def drive(args: argparse.Namespace) -> None:
             loss = train_step(model, optimizer, pictures[batch], labels[batch], args.microbatches)
             steps += 1
             if steps % SAY_EVERY == 0:
-                print(f"pass {one_pass + 1}  step {steps}  loss {loss:.4f}", flush=True)  # noqa: T201
+                say(f"pass {one_pass + 1}  step {steps}  loss {loss:.4f}")
     seconds = time.perf_counter() - start_s
-    print(f"{1e3 * seconds / steps:.2f} ms per step")  # noqa: T201
+    say(f"{1e3 * seconds / steps:.2f} ms per step")
 
-    correct = accuracy(model, *load_data(args.data_dir, "t10k"))
+    correct = accuracy(model.forward, *load_data(args.data_dir, "t10k"))
     weights = sum(reference.to_here().double().sum().item() for reference in parameter_rrefs(model))
-    print(f"test accuracy {100 * correct:.2f} %  sum of weights {weights:.6f}")  # noqa: T201
+    say(f"test accuracy {100 * correct:.2f} %  sum of weights {weights:.6f}")
 
 
 def work(rank: int, args: argparse.Namespace) -> None:
-    """What one worker does: drive, or answer the driver's calls until it is done."""
+    """Run one worker: worker0 drives, the others answer its calls."""
     dist_init(args.n_devices, rank, args.master_addr, args.master_port)
     if rank == 0:
         drive(args)
-    rpc.shutdown()  # returns when all workers are here and no call is under way
+    rpc.shutdown()  # waits until all workers are done
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The flags of the course, and those of the experiment."""
-    parser = argparse.ArgumentParser(description="Lab 4: train a model in two stages.")
-    parser.add_argument("--n_devices", type=int, default=3, help="how many workers there are")
-    parser.add_argument("--rank", type=int, default=-1, help="which of them this is; -1: start all of them")
-    parser.add_argument("--gpu", type=int, default=-1, help="number of the GPU; -1: the processor")
-    parser.add_argument("--master_addr", default="localhost", help="where rank 0 is")
-    parser.add_argument("--master_port", default="12355", help="and its port")
-    parser.add_argument("--microbatches", type=int, default=1, help="parts of a batch that overlap")
-    parser.add_argument("--lr", type=float, default=0.1, help="learning rate")
-    parser.add_argument("--passes", type=int, default=2, help="times the training set is gone through")
-    parser.add_argument("--batch_size", type=int, default=64, help="samples of a step")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--data_dir", type=Path, default=Path(__file__).parent / "data")
-    parser.add_argument("--local-rank", "--local_rank", type=int, help="set by torch.distributed.launch")
-    if "LOCAL_RANK" in os.environ:  # torch.distributed.launch and torchrun say which worker this is
-        names = {
-            "n_devices": "WORLD_SIZE",
-            "rank": "RANK",
-            "master_addr": "MASTER_ADDR",
-            "master_port": "MASTER_PORT",
-        }
-        parser.set_defaults(**{flag: os.environ[name] for flag, name in names.items()})
+    """Read the flags."""
+    parser = node_parser("Lab 4: train a model in two stages.", passes=2, n_devices=3, rank=-1)
+    parser.add_argument("--microbatches", type=int, default=1, help="parts of a batch that are pipelined")
     return parser.parse_args(argv)
 
 
