@@ -1,6 +1,6 @@
 """Keep tensors equal to one worker's: many small ones in one flat buffer."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from itertools import groupby
 from typing import NamedTuple, cast, final
 
@@ -81,13 +81,12 @@ def _flats(
 
 
 def buffer_sync_of(group: Group, module: nn.Module) -> BufferSync | None:
-    """For all buffers of a module; None if it has none."""
-    names = [name for name, _ in module.named_buffers()]
-    return BufferSync(group, buffers_of(module, names)) if names else None
-
-
-def buffers_of(module: nn.Module, names: Iterable[str]) -> Callable[[], dict[str, Tensor]]:
-    """A function that returns a module's buffers of these names; it finds their owners once."""
-    split = {name: name.rpartition(".") for name in names}
+    """For all buffers of a module, whose owners it finds once; None if it has none."""
+    split = {name: name.rpartition(".") for name, _ in module.named_buffers()}
     owners = {name: (module.get_submodule(path)._buffers, last) for name, (path, _, last) in split.items()}  # pyright: ignore[reportPrivateUsage]
-    return lambda: {name: cast("Tensor", buffers[last]) for name, (buffers, last) in owners.items()}
+    if not owners:
+        return None
+    return BufferSync(
+        group,
+        lambda: {name: cast("Tensor", buffers[last]) for name, (buffers, last) in owners.items()},
+    )

@@ -10,7 +10,7 @@ from shoal.comm.group import Group
 from shoal.config.custom import calling, check_options, load, no_exit
 from shoal.config.sections.values import Custom
 from shoal.errors import ConfigError, ShoalError
-from shoal.strategies.pieces.piece import Piece
+from shoal.strategies.pieces.piece import Piece, floats_of
 from shoal.strategies.replicas.initial_state import sync_initial_state
 from shoal.strategies.replicas.sync import Sync, SyncParts
 from shoal.strategies.strategy import Share, StepResult, Strategy
@@ -119,8 +119,7 @@ class ReplicaSync(Sync):
 
     def _floats(self) -> dict[str, Tensor]:
         """Weights and statistics; counts are the same on all workers."""
-        found = {piece.name: piece.tensor for piece in self._layout.pieces()}
-        return {name: tensor for name, tensor in found.items() if tensor.dtype.to_real().is_floating_point}
+        return floats_of(self._layout.pieces())
 
     def _continue_with_own(self) -> None:
         if self._own_weights is not None:

@@ -88,11 +88,11 @@ class ParameterServer:
         """Whether this rank is a server."""
         self.workers = world.split(range(size, world.size) if self.serves else range(size))
         """The workers that train (on a server: the servers), to divide data and to agree on things."""
-        update = Update(Trained(self._params), make_optimizer)
+        update = Update(Trained(model, self._params), make_optimizer)
         self.lr = update.base_lr
         """The learning rate of the next steps; the optimizer's own unless you set it."""
         if self.serves:
-            shard = Shard(Trained(self._params), update, self.workers, size, config.gathers, world)
+            shard = Shard(Trained(model, self._params), update, self.workers, size, config.gathers, world)
             guard = Guard(
                 self.workers,
                 AllReduce(),
