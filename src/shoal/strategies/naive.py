@@ -49,9 +49,7 @@ class Naive(Sync):
     @property
     def combine(self) -> Combine:
         """How the gradients of the step in progress are combined."""
-        stages = self._config.stages()
-        current = next(stage for stage in reversed(stages) if stage[0] <= self._training.fraction)
-        return current[1]
+        return self._training.current(self._config.stages())
 
     def step(self, share: Share, lr: float) -> StepResult:
         """One update on one batch, of which this worker has a share."""

@@ -16,7 +16,7 @@ from shoal.strategies.buckets.bucket import Bucket
 from shoal.strategies.buckets.buffer_sync import BufferSync
 from shoal.strategies.buckets.reducer import Reducer, ReducerOptions
 from shoal.strategies.ddp.checks import EpochCheck, FiniteCheck, StaticGraph
-from shoal.strategies.ddp.sparse_gradients import SparseGradients, sparse_params
+from shoal.strategies.ddp.sparse_gradients import sparse_params, sum_sparse
 from shoal.strategies.ddp.torch_options import Hook, send_by_hook
 from shoal.strategies.ddp.uneven_inputs import Next, UnevenInputs
 from shoal.strategies.exchange.exchange import Exchange
@@ -76,7 +76,7 @@ class ModuleSync:
         self._buffers: BufferSync | None = None
         self._set_up = SetUp(module, "wrap model.module again", ignored_names(module))
         params = shared_params(module)
-        sparse = sparse_params(module, params)
+        self._sparse = sparse = sparse_params(module, params)
         self._finite_check = FiniteCheck(group)
         self._epoch_check = EpochCheck(group)
         self._exchange: Callable[[Bucket], Work] = partial(exchange, group)
@@ -85,7 +85,6 @@ class ModuleSync:
             group, dense, torch_on_final, self._send, options, begins=self._backward_begins
         )
         self._reducer.write_to_slots(module)
-        self._sparse = SparseGradients(group, sparse, self._finite_check.look_at)
         hooks = [param.register_post_accumulate_grad_hook(self._sparse_gradient) for param in sparse.values()]
         self._removers = [self._reducer.remove, *(hook.remove for hook in hooks)]
         self._static_graph: StaticGraph | None = None
@@ -213,7 +212,7 @@ class ModuleSync:
                 self._static_graph.check()
             with torch.set_grad_enabled(self._creates_graph):
                 self._reducer.complete()
-            self._sparse.exchange(self._pass_weight)
+            sum_sparse(self.group, self._sparse, self._pass_weight, self._finite_check.look_at)
             self._reducer.wait()
         self.num_exchanges += 1
         self._exchanges, self._pass_weight, self._creates_graph = False, 0.0, False

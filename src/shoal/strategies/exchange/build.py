@@ -44,7 +44,7 @@ class Staged(Exchange):
     @property
     def current(self) -> Exchange:
         """The exchange of the step in progress."""
-        return [exchange for start, exchange in self.stages if start <= self._training.fraction][-1]
+        return self._training.current(self.stages)
 
     @property
     def tolerates(self) -> int:

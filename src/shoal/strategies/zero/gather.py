@@ -50,15 +50,11 @@ class UnitMemory:
         self.num_running = 0
         """Calls of modules under way that use it."""
         self.is_in_backward = False
+        """Whether backward needs it until its gradients are final."""
         for param, view in zip(self._params, self._views, strict=True):
             view.copy_(param.detach())
         self.piece.copy_(unit.piece_of(self._whole, group.rank))
         self.free()
-
-    @property
-    def is_needed(self) -> bool:
-        """Whether a module that uses it is running, or backward needs it until its gradients are final."""
-        return self.num_running > 0 or self.is_in_backward
 
     def start(self) -> None:
         """Start to gather it."""
@@ -157,7 +153,8 @@ class GatheredParameters:
             if not memory.is_here:
                 self._following[self._reached] = memory.unit.index
                 for other in self.units:
-                    if other.is_here and not other.is_needed and other not in memories:
+                    is_needed = other.num_running or other.is_in_backward or other in memories
+                    if other.is_here and not is_needed:
                         other.free()
                 memory.wait()
             self._reached = phase, memory.unit.index
