@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from shoal.comm.group import Group
 from shoal.data.division.samplers import epochs_begun
-from shoal.errors import MismatchError, WrapperError
+from shoal.errors import MismatchError
 from shoal.strategies.buckets.bucket import Bucket
+from shoal.strategies.buckets.unused import refuse
 from shoal.strategies.guard import repeated
 
 
@@ -167,11 +168,9 @@ class StaticGraph:
             self._first = counts
         elif counts != self._first:
             names = sorted(name for name in self._first | counts if counts[name] != self._first[name])
-            error = WrapperError(
+            refuse(
+                self._group,
                 f"the graph is declared static, but '{names[0]}' got {counts[names[0]]} gradients in this pass and "
                 f"{self._first[names[0]]} in the first, on rank {self._group.rank} ({len(names)} parameters differ)",
                 "Pass find_unused_parameters=True instead of static_graph=True.",
             )
-            # The other workers wait for gradients that are never sent: this ends their wait with the reason.
-            self._group.fail(error)
-            raise error

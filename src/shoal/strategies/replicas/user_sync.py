@@ -68,7 +68,10 @@ class ReplicaSync(Sync):
 
     def step(self, share: Share, lr: float) -> StepResult:
         """One update on one batch, of which this worker has a share."""
-        self._continue_with_own()
+        if self._own_weights is not None:
+            for name, tensor in self._floats().items():
+                tensor.copy_(self._own_weights[name])
+            self._own_weights = None
         layout = self._layout
         loss = layout.gradients(share)
         with layout.span("exchange", "move"):
@@ -120,12 +123,6 @@ class ReplicaSync(Sync):
     def _floats(self) -> dict[str, Tensor]:
         """Weights and statistics; counts are the same on all workers."""
         return floats_of(self._layout.pieces())
-
-    def _continue_with_own(self) -> None:
-        if self._own_weights is not None:
-            for name, tensor in self._floats().items():
-                tensor.copy_(self._own_weights[name])
-            self._own_weights = None
 
     def _own_name(self, name: str) -> str:
         return f"replica.rank{self._group.rank}of{self._group.size}.{name}"
