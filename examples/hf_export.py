@@ -14,7 +14,7 @@ from shoal.config.sections.values import Custom
 from shoal.errors import ConfigError, ShoalError
 from shoal.models import build
 from shoal.strategies.pieces.state import load_weights
-from shoal.training.reopen import config_for, open_saved
+from shoal.training.saved import config_for, open_saved
 
 MODEL = "examples.hf:gpt2_small"
 

@@ -21,7 +21,7 @@ from shoal.optim.compact.optimizer import CHUNK_ON_GPU, CHUNK_PER_THREAD, SMALL,
 from shoal.optim.over import state_bytes
 from shoal.optim.rows import BYTES_PER_THREAD
 from shoal.strategies.buckets.gradient_slots import covered
-from shoal.strategies.buckets.plan import Kind, Size, plan
+from shoal.strategies.buckets.plan import plan
 from shoal.strategies.buckets.reducer import MOVED_BYTES
 from shoal.strategies.ddp.settings import DdpConfig
 from shoal.strategies.local.local import averaging_every_step
@@ -147,9 +147,8 @@ def _updated_in_backward(config: RunConfig, params: list[Tensor], workers: int) 
         return 0
     if workers == 1:
         return max((param.nbytes for param in params), default=0)
-    sizes = [Size(param.numel(), Kind(param.dtype, param.device)) for param in params]
     most_bytes = bucket_bytes(config.sync.bucket_mib) if isinstance(config.sync, DdpConfig) else 0
-    buckets = plan(sizes, [*reversed(range(len(sizes)))], most_bytes, most_bytes)
+    buckets = plan(params, [*reversed(range(len(params)))], most_bytes, most_bytes)
     return max(bucket.numel * bucket.kind.dtype.itemsize for bucket in buckets)
 
 

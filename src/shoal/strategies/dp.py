@@ -7,27 +7,24 @@ through.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import NamedTuple, final
+from typing import final
 
 import torch
 from torch import Tensor
 
-from shoal.comm.group import Group, Work
-from shoal.comm.signature import DTYPES
+from shoal.comm.group import Work
 from shoal.data.dataset import Batch
 from shoal.strategies.buckets.buffer_sync import BufferSync
 from shoal.strategies.buckets.gradient_slots import copy_gradients
 from shoal.strategies.buckets.plan import Memory
 from shoal.strategies.gradient_engine import accumulate, backward_from
-from shoal.strategies.guard import Guard
 from shoal.strategies.layout.whole import Whole
 from shoal.strategies.pieces.piece import Piece
+from shoal.strategies.replicas.lockstep import FORM_NUMEL, empty_of, form_of
 from shoal.strategies.replicas.sync import SyncParts
 from shoal.strategies.settings import DpConfig
 from shoal.strategies.strategy import Share, StepResult, Strategy, Sums
 
-MAX_DIMS = 8
-"""Largest number of dimensions of an input, including the samples."""
 NO_LABELS = torch.empty(0)
 """The labels of a batch on the other workers: they have none."""
 
@@ -68,7 +65,7 @@ class Dp(Strategy):
         self._update = parts.update
         self._guard = parts.guard
         self._group = self.copies = group = parts.group  # after a broadcast each worker has the whole model
-        self._sums = _SumsOnRank0(group, self._layout.params)
+        self._slots = self._gradient_slots()
         state = dict([*self._layout.model.named_parameters(), *self._layout.model.named_buffers()])
         self._state = BufferSync(group, lambda: state)
         self._state.update()
@@ -80,7 +77,7 @@ class Dp(Strategy):
             param.grad = None
         loss = self._lead(share) if self._group.rank == 0 else self._follow()
         with self._layout.span("reduce", "move"):
-            self._sums.reduce(self._guard)
+            self._reduce()
             # For the guard, rank 0 has all samples of the batch.
             samples = share.num_samples if self._group.rank == 0 else 0
             verdict = self._guard.agree(loss, replace(share, num_samples=samples))
@@ -94,32 +91,33 @@ class Dp(Strategy):
         """Phases 1 to 5 on rank 0, for all parts; the mean loss of the batch."""
         loss = accumulate(self._compute, share, self._layout.zero)
         with self._layout.span("scatter", "move"):
-            self._announce(None)
+            self._group.broadcast(torch.zeros(FORM_NUMEL, dtype=torch.int64)).wait()  # the end
         return loss
 
     def _lead_part(self, batch: Batch, scale: float) -> Tensor:
         """Phases 1 to 5 on rank 0; the sum of the losses."""
         group, layout, span = self._group, self._layout, self._layout.span
-        plan = _Plan(tuple(batch.inputs.shape), batch.inputs.dtype)
-        mine = plan.rows(0, group.size)
         with span("scatter", "move"):
-            self._announce(plan)
-            _finish(group.send(piece, rank) for rank, piece in plan.others(batch.inputs, group.size))
+            group.broadcast(form_of(batch.inputs)).wait()
+            mine, *others = batch.inputs.chunk(group.size)
+            _finish(group.send(piece, rank) for rank, piece in enumerate(others, start=1))
         with span("forward", "compute"), layout.autocast(batch.inputs.device.type):
-            outputs = layout.model(batch.inputs[mine])
+            outputs = layout.model(mine)
         with span("gather", "move"):
             # The graph is cut here: backward continues in each worker from the gradient of its outputs.
             joined = outputs.new_empty(len(batch.inputs), *outputs.shape[1:], requires_grad=False)
-            joined[mine] = outputs.detach()
-            _finish(group.recv(piece, rank) for rank, piece in plan.others(joined, group.size))
+            first, *others = joined.chunk(group.size)
+            first.copy_(outputs.detach())
+            _finish(group.recv(piece, rank) for rank, piece in enumerate(others, start=1))
         with span("loss", "compute"), layout.autocast(batch.inputs.device.type):
             joined.requires_grad_()
             loss_sum = layout.loss(joined, batch.labels)
             (gradient,) = torch.autograd.grad(loss_sum * scale, joined)
         with span("scatter", "move"):
-            _finish(group.send(piece, rank) for rank, piece in plan.others(gradient, group.size))
+            own, *others = gradient.chunk(group.size)
+            _finish(group.send(piece, rank) for rank, piece in enumerate(others, start=1))
         with span("backward", "compute"):
-            backward_from(outputs, gradient[mine])
+            backward_from(outputs, own)
         return loss_sum.detach()
 
     def _follow(self) -> Tensor:
@@ -127,13 +125,14 @@ class Dp(Strategy):
         group, zero = self._group, self._layout.zero
         while True:
             with self._layout.span("scatter", "move"):
-                plan = self._hear()
-                if plan is None:
+                form = torch.empty(FORM_NUMEL, dtype=torch.int64)
+                group.broadcast(form).wait()
+                if not form.any():
                     return zero
-                mine = plan.rows(group.rank, group.size)
-                inputs = plan.empty(mine.stop - mine.start, zero.device)
-                if not len(inputs):
+                slices = empty_of(form, torch.device("meta")).chunk(group.size)
+                if group.rank >= len(slices):
                     continue
+                inputs = torch.empty_like(slices[group.rank], device=zero.device)
                 group.recv(inputs, 0).wait()
             self._compute(Batch(inputs, NO_LABELS, len(inputs)), 1.0)
 
@@ -151,14 +150,33 @@ class Dp(Strategy):
             backward_from(outputs, gradient * scale)
         return layout.zero
 
-    def _announce(self, plan: "_Plan | None") -> None:
-        header = plan.encoded() if plan else torch.zeros(2 + MAX_DIMS, dtype=torch.int64)
-        self._group.broadcast(header).wait()
+    def _gradient_slots(self) -> list[Tensor]:
+        """A slot in flat memory of the group for each gradient, so that each reduce moves one bucket of them.
 
-    def _hear(self) -> "_Plan | None":
-        header = torch.empty(2 + MAX_DIMS, dtype=torch.int64)
-        self._group.broadcast(header).wait()
-        return _Plan.decoded(header)
+        A parameter without a gradient on every worker keeps none, as on one machine: the last slot has a flag for each
+        parameter, and their sums show which.
+        """
+        params = self._layout.params
+        flags = next(iter(params.values())).new_empty(len(params))
+        buckets = Memory(self._group, {**params, "flags": flags}).cut()
+        self._flats = [bucket.flat for bucket in buckets]
+        slots = {
+            name: view for bucket in buckets for name, view in zip(bucket.names, bucket.views, strict=True)
+        }
+        return [slots[name] for name in (*params, "flags")]
+
+    def _reduce(self) -> None:
+        """Phase 6: sum the gradients of all workers on rank 0; the guard first measures each worker's gradient."""
+        params, (*slots, flags) = self._layout.params, self._slots
+        absent = copy_gradients(params, slots)
+        flags.zero_()
+        self._guard.look(*self._flats)
+        flags.copy_(torch.tensor([name not in absent for name in params]))
+        for flat in self._flats:
+            self._group.reduce(flat).wait()
+        if self._group.rank == 0:
+            for param, slot, flag in zip(params.values(), slots, flags.tolist(), strict=True):
+                param.grad = slot if flag else None
 
     def evaluate(self, batch: Batch) -> Sums:
         """Loss, correct predictions and metrics on a batch; after a broadcast every worker has the whole model."""
@@ -173,76 +191,6 @@ class Dp(Strategy):
         self._layout.load(saved)
         if self._group.rank == 0:
             self._update.load(saved)
-
-
-class _Plan(NamedTuple):
-    """The header that rank 0 broadcasts before it scatters: shape and dtype of all inputs. It determines the slices.
-
-    >>> plan = _Plan((7, 1, 28, 28), torch.float32)
-    >>> [plan.rows(rank, 3) for rank in range(3)]
-    [slice(0, 3, None), slice(3, 6, None), slice(6, 7, None)]
-    >>> _Plan.decoded(plan.encoded()) == plan
-    True
-    """
-
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-
-    def rows(self, rank: int, size: int) -> slice:
-        """The slice of one worker."""
-        samples = self.shape[0]
-        each = -(-samples // size)
-        return slice(min(rank * each, samples), min((rank + 1) * each, samples))
-
-    def others(self, whole: Tensor, size: int) -> list[tuple[int, Tensor]]:
-        """The other workers that have samples, each with its slice of a tensor with one row per sample."""
-        pieces = [(rank, whole[self.rows(rank, size)]) for rank in range(1, size)]
-        return [(rank, piece) for rank, piece in pieces if len(piece)]
-
-    def empty(self, samples: int, device: torch.device) -> Tensor:
-        """An uninitialised tensor for `samples` samples."""
-        return torch.empty(samples, *self.shape[1:], dtype=self.dtype, device=device)
-
-    def encoded(self) -> Tensor:
-        """As integers: number of dimensions, index of the dtype, lengths. All zeros mark the end."""
-        lengths = [*self.shape, *[0] * (MAX_DIMS - len(self.shape))]
-        return torch.tensor([len(self.shape), DTYPES.index(self.dtype), *lengths])
-
-    @classmethod
-    def decoded(cls, header: Tensor) -> "_Plan | None":
-        """The plan; None for the end."""
-        dims, dtype, *lengths = header.tolist()
-        return cls(tuple(lengths[:dims]), DTYPES[dtype]) if dims else None
-
-
-class _SumsOnRank0:
-    """Phase 6: all gradients in flat buckets of the group's memory, so that each reduce moves one bucket."""
-
-    def __init__(self, group: Group, params: Mapping[str, Tensor]) -> None:
-        self._group = group
-        self._params = params
-        # A parameter without a gradient on every worker keeps none, as on one machine: the sum of flags shows which.
-        flags = next(iter(params.values())).new_empty(len(params))
-        buckets = Memory(group, {**params, "flags": flags}).cut()
-        self._flats = [bucket.flat for bucket in buckets]
-        views = {
-            name: view for bucket in buckets for name, view in zip(bucket.names, bucket.views, strict=True)
-        }
-        self._views, self._flags = [views[name] for name in params], views["flags"]
-
-    def reduce(self, guard: Guard) -> None:
-        """Sum the gradients of all workers on rank 0; the guard first measures each worker's gradient."""
-        absent = copy_gradients(self._params, self._views)
-        self._flags.zero_()
-        guard.look(*self._flats)
-        self._flags.copy_(torch.tensor([name not in absent for name in self._params]))
-        for flat in self._flats:
-            self._group.reduce(flat).wait()
-        if self._group.rank == 0:
-            for param, view, flag in zip(
-                self._params.values(), self._views, self._flags.tolist(), strict=True
-            ):
-                param.grad = view if flag else None
 
 
 def _finish(works: Iterable[Work]) -> None:

@@ -7,6 +7,7 @@ Gradients come from an engine: torch's autograd, shoal's tape, or shoal's static
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
@@ -67,13 +68,17 @@ def _by_torch(
     model: nn.Module, config: LossConfig, span: SpanRecorder, precision: Precision, saving: Saving | None
 ) -> GradientEngine:
     loss = models.build_loss(config)
-    autocasts: dict[Precision, Callable[[str], AbstractContextManager[object]]] = {
-        "float32": nullcontext,
-        "tf32": nullcontext,  # a setting of the whole process: see `torch_settings`
-        # Weights, gradients and loss stay in float32. bfloat16 has the range of float32: no loss scaling is needed.
-        "bf16": lambda device: torch.autocast(device, torch.bfloat16),
-    }
-    autocast = autocasts[precision] if saving is None else _both(autocasts[precision], saving)
+    # In bf16 weights, gradients and loss stay in float32. bfloat16 has the range of float32: no loss scaling is needed.
+    # (tf32 is a setting of the whole process: see `torch_settings`.)
+    in_precision = partial(torch.autocast, dtype=torch.bfloat16) if precision == "bf16" else nullcontext
+
+    @contextmanager
+    def with_saving(device: str) -> Generator[None]:
+        assert saving is not None
+        with in_precision(device), saving():
+            yield
+
+    autocast = in_precision if saving is None else with_saving
 
     def gradients(batch: Batch, scale: float) -> Tensor:
         with span("forward", "compute"), autocast(batch.inputs.device.type):
@@ -86,17 +91,6 @@ def _by_torch(
         name: param for name, param in model.named_parameters() if param.requires_grad
     }
     return GradientEngine(gradients, params, torch_on_final, autocast)
-
-
-def _both(
-    autocast: Callable[[str], AbstractContextManager[object]], saving: Saving
-) -> Callable[[str], AbstractContextManager[object]]:
-    @contextmanager
-    def context(device: str) -> Generator[None]:
-        with autocast(device), saving():
-            yield
-
-    return context
 
 
 def torch_on_final(param: Tensor, callback: Callable[[Tensor], None]) -> Callable[[], None]:

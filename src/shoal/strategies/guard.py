@@ -42,6 +42,13 @@ def square_of(gradient: Tensor) -> Tensor:
     return flat.dot(flat)
 
 
+def repeated(times: int) -> str | None:
+    """The end of a warning, the first time and again after 10, 100, … times: the end of a log shows it. Else None."""
+    if not math.log10(times).is_integer():
+        return None
+    return f" ({times} times so far)" if times > 1 else ""
+
+
 class GuardRow(NamedTuple):
     """A worker's report of a step: a row of the table. Numbers that are on a GPU stay there."""
 
@@ -144,11 +151,6 @@ class Guard:
         self._times_giant = Counter[int]()
 
     @property
-    def group(self) -> Group:
-        """The workers that decide together."""
-        return self._group
-
-    @property
     def can_wait(self) -> bool:
         """Whether the host may read a table some steps later: only if a bad number ends the run."""
         return self._on_nonfinite == "stop" and not self._exchange.tolerates
@@ -245,24 +247,21 @@ class Guard:
             limit = f" (the exchange tolerates {tolerates})" if tolerates else ""
             raise DivergedError(f"{what}{limit}: stopped before it reached the weights", self._remedies.hint)
         self._times_bad[bad] += 1
-        times = self._times_bad[bad]
-        # Repeat the warning after 10, 100, … times, so that the end of a log shows it.
-        if warns and math.log10(times).is_integer():
+        times_so_far = repeated(self._times_bad[bad])
+        if warns and times_so_far is not None:
             done = "the exchange leaves it out" if len(bad) <= tolerates else "the step is left out"
-            times_so_far = f" ({times} times so far)" if times > 1 else ""
             warnings.warn(f"{what}: {done}{times_so_far}", stacklevel=3)
         return len(bad) <= tolerates
 
     def _mention_giant(self, squares: Sequence[float]) -> None:
-        """Warn of a worker whose gradient dominates the sum: the first time, and again after 10, 100, … times."""
+        """Warn of a worker whose gradient dominates the sum."""
         *_, others, largest = 0.0, *sorted(squares)
         if not largest > GIANT**2 * others > 0 or self._exchange.tolerates:
             return
         rank = squares.index(largest)
         self._times_giant[rank] += 1
-        times = self._times_giant[rank]
-        if self._group.rank == 0 and math.log10(times).is_integer():
-            times_so_far = f" ({times} times so far)" if times > 1 else ""
+        times_so_far = repeated(self._times_giant[rank])
+        if self._group.rank == 0 and times_so_far is not None:
             name = _workers(rank, self._replica_size)
             warnings.warn(
                 f"the norm of {name}'s gradient is {math.sqrt(largest):.3g}, and the largest of the others "

@@ -119,7 +119,9 @@ class LeafSums:
             if buffers is not None:
                 self._check_buffers(buffers)
             with self._span("sum of leaves", "compute"):
-                partial = Partial(loss, self._take_gradients())
+                partial = Partial(loss, [param.grad for param in self._params])
+                for param in self._params:
+                    param.grad = None
                 # A worker in lockstep with others (`lockstep.py`) computes empty batches, too: these are absent leaves.
                 if leaf.num_samples:
                     counter.add(partial)
@@ -131,12 +133,6 @@ class LeafSums:
         if before_last is not None:
             before_last()
         return total.loss
-
-    def _take_gradients(self) -> list[Tensor | None]:
-        taken = [param.grad for param in self._params]
-        for param in self._params:
-            param.grad = None
-        return taken
 
     def _buffer_versions(self) -> dict[str, tuple[int, int]]:
         """What changes when a module writes to a buffer, or replaces it."""

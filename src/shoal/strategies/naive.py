@@ -9,6 +9,7 @@ from typing import final
 from torch import Tensor
 
 from shoal.strategies.buckets.bucket import Bucket
+from shoal.strategies.pieces.piece import floats_of
 from shoal.strategies.replicas.initial_state import sync_initial_state
 from shoal.strategies.replicas.sync import Sync, SyncParts
 from shoal.strategies.settings import Combine, NaiveConfig
@@ -48,14 +49,16 @@ class Naive(Sync):
     @property
     def combine(self) -> Combine:
         """How the gradients of the step in progress are combined."""
-        stages = self._config.stages()
-        current = next(stage for stage in reversed(stages) if stage[0] <= self._training.fraction)
-        return current[1]
+        return self._training.current(self._config.stages())
 
     def step(self, share: Share, lr: float) -> StepResult:
         """One update on one batch, of which this worker has a share."""
         part = share.num_samples / share.num_samples_global
-        loss = self._gradients(share, part)
+        if self.combine == "exact" and self._config.aggregate == "gradients":
+            loss = self._layout.gradients(share)
+        else:
+            own = replace(share, num_samples_global=max(1, share.num_samples))
+            loss = self._layout.gradients(own) * part
         with self._layout.span("exchange", "move"):
             grads = self._present_gradients()
             self._guard.look(*grads.values())
@@ -67,13 +70,6 @@ class Naive(Sync):
             self._update(lr)
             self._average_parameters(part)
         return StepResult(verdict.loss, verdict.stop_signal)
-
-    def _gradients(self, share: Share, part: float) -> Tensor:
-        """Gradients of this worker's loss: its part of the exact one, or the mean over its own samples."""
-        if self.combine == "exact" and self._config.aggregate == "gradients":
-            return self._layout.gradients(share)
-        own = replace(share, num_samples_global=max(1, share.num_samples))
-        return self._layout.gradients(own) * part
 
     def _sum_gradients(self, grads: dict[str, Tensor], part: float) -> None:
         """Aggregate every gradient over the workers."""
@@ -87,23 +83,21 @@ class Naive(Sync):
                     grad /= self._group.size
 
     def _average_parameters(self, part: float) -> None:
-        """Make parameters and moments the mean of all workers', weighted by their numbers of samples."""
-        weight = 1 / self._group.size if self.combine == "mean" else part
-        with self._layout.span("exchange", "move"):
-            for name, tensor in self._averaged_tensors().items():
-                tensor *= weight
-                self._exchange_in_place(name, tensor)
+        """Make parameters, statistics and moments the mean of all workers', weighted by their numbers of samples.
 
-    def _averaged_tensors(self) -> dict[str, Tensor]:
-        """Weights, statistics and moments; counts (steps, batches) are the same on all workers anyway."""
-        averaged = {piece.name: piece.tensor for piece in self._layout.pieces()}
-        averaged |= {
-            piece.name: piece.tensor
+        Counts (steps, batches) are the same on all workers anyway.
+        """
+        moments = [
+            piece
             for piece in self._update.pieces()
             # Not the count of steps, which has the shape of a parameter that is a single number.
             if piece.place.shape and not piece.name.endswith(".step")
-        }
-        return {name: tensor for name, tensor in averaged.items() if tensor.dtype.to_real().is_floating_point}
+        ]
+        weight = 1 / self._group.size if self.combine == "mean" else part
+        with self._layout.span("exchange", "move"):
+            for name, tensor in floats_of([*self._layout.pieces(), *moments]).items():
+                tensor *= weight
+                self._exchange_in_place(name, tensor)
 
     def _exchange_in_place(self, name: str, tensor: Tensor) -> None:
         """Exchange a tensor. An exchange takes flat memory: a tensor that is not contiguous is copied and back."""

@@ -57,21 +57,8 @@ class NaiveConfig(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_stages()
-        combines = [combine for _, combine in self.stages()]
-        if self.aggregate == "parameters" and "sum" in combines:
-            raise ConfigError(
-                "--aggregate parameters --combine sum multiplies the parameters by the number of workers in each step",
-                "Use --combine exact or mean, or --aggregate gradients.",
-            )
-
-    def stages(self) -> list[tuple[float, Combine]]:
-        """The stages in order: the fraction of the training at which each begins, and its combine."""
-        return [_combine_stage(text) for text in self.combine_stages] or [(0.0, self.combine)]
-
-    def _check_stages(self) -> None:
-        starts = [start for start, _ in self.stages()]
-        if starts[0] != 0 or sorted(set(starts)) != starts:
+        starts, combines = zip(*self.stages(), strict=True)
+        if starts[0] != 0 or sorted(set(starts)) != [*starts]:
             raise ConfigError(
                 "the stages of --combine-stages must start at 0 and increase, got "
                 + ", ".join(f"{start:g}" for start in starts),
@@ -81,6 +68,15 @@ class NaiveConfig(Checked):
             raise ConfigError(
                 f"--combine {self.combine} has no effect with --combine-stages", "Remove one of the two."
             )
+        if self.aggregate == "parameters" and "sum" in combines:
+            raise ConfigError(
+                "--aggregate parameters --combine sum multiplies the parameters by the number of workers in each step",
+                "Use --combine exact or mean, or --aggregate gradients.",
+            )
+
+    def stages(self) -> list[tuple[float, Combine]]:
+        """The stages in order: the fraction of the training at which each begins, and its combine."""
+        return [_combine_stage(text) for text in self.combine_stages] or [(0.0, self.combine)]
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,6 +13,8 @@ from shoal.data.dataset import Batch
 from shoal.events.spans import SpanRecorder, silent
 from shoal.models.metrics import Measure
 from shoal.strategies.pieces.piece import Piece
+
+Stage = TypeVar("Stage")
 
 Gradients = Callable[[Batch, float], Tensor]
 """`gradients(batch, scale)`: adds scale · ∂(sum of losses)/∂θ to every parameter's gradient, and returns that sum.
@@ -33,6 +35,10 @@ class TrainingClock:
     def fraction(self) -> float:
         """The fraction of the training that is done: 0 at the beginning, below 1 in the last step."""
         return self.step / self.total_steps
+
+    def current(self, stages: Sequence[tuple[float, Stage]]) -> Stage:
+        """The stage in progress, of stages that each begin at a fraction of the training, in order from 0 on."""
+        return [stage for start, stage in stages if start <= self.fraction][-1]
 
 
 @dataclass(frozen=True)

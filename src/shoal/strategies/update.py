@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -78,13 +78,6 @@ def bare_step(optimizer: torch.optim.Optimizer) -> Callable[..., object]:
     return partial(wrapped.__wrapped__, optimizer)
 
 
-class ParameterGroups(NamedTuple):
-    """The number of each parameter's group, by its name, and how many groups there are."""
-
-    number_of: Mapping[str, int]
-    size: int
-
-
 class StateKeeper(Protocol):
     """Keeps the state of an optimizer in memory of its choice."""
 
@@ -101,6 +94,8 @@ class StateKeeper(Protocol):
         ...
 
 
+ParameterGroups = tuple[Mapping[str, int], int]
+"""The number of each parameter's group, by its name, and how many groups there are."""
 MakeKeeper = Callable[[torch.optim.Optimizer, dict[str, Tensor], MakeOptimizer], StateKeeper]
 """Builds the keeper of an optimizer, given the tensors that it updates and how it was built."""
 
@@ -184,9 +179,9 @@ class Update:
         """The same update of other tensors: of the slices that a worker owns. `keeper` keeps the optimizer's state."""
         self.check_divisible()
         params, size = self._layout.params, len(self.optimizer.param_groups)
-        groups = ParameterGroups(groups_of(self.optimizer, params), size)
-        is_one = size == 1 and len(groups.number_of) == len(params)
-        return self.of(slices, keeper, None if is_one else groups)
+        number_of = groups_of(self.optimizer, params)
+        is_one = size == 1 and len(number_of) == len(params)
+        return self.of(slices, keeper, None if is_one else (number_of, size))
 
     def of(
         self, tensors: Updated, keeper: MakeKeeper | None = None, groups: ParameterGroups | None = None

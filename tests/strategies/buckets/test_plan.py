@@ -9,7 +9,7 @@ from torch import nn
 
 from shoal.comm.threads.group import ThreadGroup, run_threads
 from shoal.strategies.buckets.buffer_sync import BufferSync
-from shoal.strategies.buckets.plan import Kind, Memory, Size, plan
+from shoal.strategies.buckets.plan import Kind, Memory, plan
 
 CPU = torch.device("cpu")
 KINDS = [Kind(torch.float32, CPU), Kind(torch.float64, CPU), Kind(torch.bfloat16, CPU)]
@@ -18,28 +18,27 @@ SIZES = st.lists(st.tuples(st.integers(0, 50), st.sampled_from(KINDS)), min_size
 
 @given(SIZES, st.integers(1, 200), st.integers(1, 400), st.randoms(use_true_random=False))
 def test_every_parameter_has_one_place_and_none_overlap(sizes, first_bytes, most_bytes, shuffler):
-    sizes = [Size(*size) for size in sizes]
+    params = [torch.empty(numel, dtype=kind.dtype) for numel, kind in sizes]
     order = list(range(len(sizes)))
     shuffler.shuffle(order)
-    buckets = plan(sizes, order, first_bytes, most_bytes)
+    buckets = plan(params, order, first_bytes, most_bytes)
     assert sorted(param for bucket in buckets for param in bucket.params) == sorted(order)
     for kind in KINDS:
         taken = sorted(
             (bucket.start, bucket.start + bucket.numel) for bucket in buckets if bucket.kind == kind
         )
         assert all(end == start for (_, end), (start, _) in itertools.pairwise(taken))
-        assert sum(end - start for start, end in taken) == sum(s.numel for s in sizes if s.kind == kind)
+        assert sum(end - start for start, end in taken) == sum(numel for numel, each in sizes if each == kind)
     for bucket in buckets:
-        assert bucket.numel == sum(sizes[param].numel for param in bucket.params)
-        assert {sizes[param].kind for param in bucket.params} == {bucket.kind}
+        assert bucket.numel == sum(sizes[param][0] for param in bucket.params)
+        assert {sizes[param][1] for param in bucket.params} == {bucket.kind}
     # They are full one after the other: no bucket waits for a later one.
     last = [order.index(bucket.params[-1]) for bucket in buckets]
     assert last == sorted(last)
 
 
 def test_sizes_are_kept():
-    sizes = [Size(100, KINDS[0])] * 10
-    buckets = plan(sizes, range(10), first_bytes=400, most_bytes=1200)
+    buckets = plan([torch.empty(100)] * 10, range(10), first_bytes=400, most_bytes=1200)
     assert [len(bucket.params) for bucket in buckets] == [1, 3, 3, 3]
 
 

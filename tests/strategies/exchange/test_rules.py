@@ -116,23 +116,12 @@ def test_large_numbers_are_compared_though_their_squares_are_not_finite():
 
 
 @given(data=st.data())
-def test_sum_mean_and_weighted_mean(data):
+def test_sum_and_mean(data):
     rows, _ = data.draw(drawn("median"))
-    weights = data.draw(st.lists(st.integers(1, 50), min_size=len(rows), max_size=len(rows)))
     tensor = torch.from_numpy(rows)
     scale = {"rtol": 1e-12, "atol": 1e-9}
     np.testing.assert_allclose(rules.total(tensor), rows.sum(axis=0), **scale)
     np.testing.assert_allclose(rules.mean(tensor), rows.mean(axis=0), **scale)
-    np.testing.assert_allclose(
-        rules.weighted_mean(tensor, weights), np.average(rows, axis=0, weights=weights), **scale
-    )
-
-
-def test_the_mean_of_means_is_not_the_mean_of_all_samples():
-    """What weights are for: 3 samples of mean 1 and 1 sample of 5 have the mean 2."""
-    rows = torch.tensor([[1.0], [5.0]])
-    assert rules.mean(rows) == 3
-    assert rules.weighted_mean(rows, [3, 1]) == 2
 
 
 @pytest.mark.parametrize(

@@ -1,20 +1,16 @@
 """Keep tensors equal to one worker's: many small ones in one flat buffer."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from itertools import groupby
-from typing import NamedTuple, cast, final
+from typing import cast, final
 
 import torch
 from torch import Tensor, nn
 
 from shoal.comm.group import Group
 
-
-class _Flat(NamedTuple):
-    """The memory of one device's tensors, and for each dtype the names of the tensors and their views of it."""
-
-    memory: Tensor
-    views: dict[torch.dtype, tuple[list[str], list[Tensor]]]
+_Views = dict[torch.dtype, tuple[list[str], list[Tensor]]]
+"""For each dtype the names of tensors, and their views of flat memory."""
 
 
 @final
@@ -63,31 +59,33 @@ def _kinds(tensors: Mapping[str, Tensor]) -> list[tuple[str, torch.Size, torch.d
 
 def _flats(
     tensors: Mapping[str, Tensor], empty: Callable[[int, torch.dtype, torch.device], Tensor]
-) -> list[_Flat]:
-    """Memory for all tensors, made with `empty`: largest elements first, so that each is at a multiple of its size."""
-    flats: list[_Flat] = []
+) -> list[tuple[Tensor, _Views]]:
+    """Memory for each device's tensors, made with `empty`.
+
+    The largest elements are first, so that each is at a multiple of its size.
+    """
+    flats: list[tuple[Tensor, _Views]] = []
     by_device = sorted(tensors.items(), key=lambda named: (str(named[1].device), -named[1].itemsize))
     for device, group in groupby(by_device, key=lambda named: named[1].device):
         here = list(group)
-        flat = _Flat(empty(sum(tensor.nbytes for _, tensor in here), torch.uint8, device), {})
+        memory, views_of = empty(sum(tensor.nbytes for _, tensor in here), torch.uint8, device), _Views()
         start = 0
         for name, tensor in here:
-            names, views = flat.views.setdefault(tensor.dtype, ([], []))
+            names, views = views_of.setdefault(tensor.dtype, ([], []))
             names.append(name)
-            views.append(flat.memory[start : start + tensor.nbytes].view(tensor.dtype).view(tensor.shape))
+            views.append(memory[start : start + tensor.nbytes].view(tensor.dtype).view(tensor.shape))
             start += tensor.nbytes
-        flats.append(flat)
+        flats.append((memory, views_of))
     return flats
 
 
 def buffer_sync_of(group: Group, module: nn.Module) -> BufferSync | None:
-    """For all buffers of a module; None if it has none."""
-    names = [name for name, _ in module.named_buffers()]
-    return BufferSync(group, buffers_of(module, names)) if names else None
-
-
-def buffers_of(module: nn.Module, names: Iterable[str]) -> Callable[[], dict[str, Tensor]]:
-    """A function that returns a module's buffers of these names; it finds their owners once."""
-    split = {name: name.rpartition(".") for name in names}
+    """For all buffers of a module, whose owners it finds once; None if it has none."""
+    split = {name: name.rpartition(".") for name, _ in module.named_buffers()}
     owners = {name: (module.get_submodule(path)._buffers, last) for name, (path, _, last) in split.items()}  # pyright: ignore[reportPrivateUsage]
-    return lambda: {name: cast("Tensor", buffers[last]) for name, (buffers, last) in owners.items()}
+    if not owners:
+        return None
+    return BufferSync(
+        group,
+        lambda: {name: cast("Tensor", buffers[last]) for name, (buffers, last) in owners.items()},
+    )

@@ -11,6 +11,7 @@ and the gradient is copied.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from sys import getrefcount
 from typing import Any, final
 
@@ -92,6 +93,9 @@ class Factor:
             # For half precision the factor stays float32: rounding it would cost digits.
             torch.mul(tensor, double if tensor.dtype in _DOUBLE else single, out=product)
 
+
+factor_of = lru_cache(maxsize=64)(Factor)
+"""The factor of a value: most weights are those of the last step."""
 
 ABSENT = -0.0
 """What stands for an absent gradient in a sum. The sum with x is x, and with 0.0 it is not if x is −0.0."""

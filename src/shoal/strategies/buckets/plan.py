@@ -11,6 +11,7 @@ first bucket is sent early; large ones after it need few calls.
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -31,12 +32,10 @@ class Kind(NamedTuple):
     dtype: torch.dtype
     device: torch.device
 
-
-class Size(NamedTuple):
-    """What planning needs to know about a parameter."""
-
-    numel: int
-    kind: Kind
+    @classmethod
+    def of(cls, tensor: Tensor) -> "Kind":
+        """The kind of a tensor."""
+        return cls(tensor.dtype, tensor.device)
 
 
 @dataclass(frozen=True)
@@ -52,16 +51,15 @@ class PlannedBucket:
 
 
 def plan(
-    sizes: Sequence[Size], order: Sequence[int], first_bytes: float, most_bytes: float
+    tensors: Sequence[Tensor], order: Sequence[int], first_bytes: float, most_bytes: float
 ) -> list[PlannedBucket]:
     """Cut the parameters, in the order in which their gradients become final, into buckets.
 
     A bucket is full when it holds `most_bytes` or more, the first one of a kind with `first_bytes` or more. The buckets
     are in the order in which they become full. All workers make the same plan, so all send in the same order.
 
-    >>> floats = Kind(torch.float32, torch.device("cpu"))
-    >>> sizes = [Size(numel, floats) for numel in (100, 10, 200, 20)]
-    >>> [(bucket.start, bucket.params) for bucket in plan(sizes, [3, 2, 1, 0], first_bytes=64, most_bytes=800)]
+    >>> params = [torch.empty(numel) for numel in (100, 10, 200, 20)]
+    >>> [(bucket.start, bucket.params) for bucket in plan(params, [3, 2, 1, 0], first_bytes=64, most_bytes=800)]
     [(0, (3,)), (20, (2,)), (220, (1, 0))]
     """
     done: list[PlannedBucket] = []
@@ -70,23 +68,35 @@ def plan(
 
     def close(kind: Kind) -> None:
         params = filling.pop(kind)
-        numel = sum(sizes[param].numel for param in params)
+        numel = sum(tensors[param].numel() for param in params)
         start = starts.get(kind, 0)
         done.append(PlannedBucket(kind, start, numel, tuple(params)))
         starts[kind] = start + numel
 
     for param in order:
-        kind = sizes[param].kind
+        kind = Kind.of(tensors[param])
         inside = filling.setdefault(kind, [])
         inside.append(param)
         limit = most_bytes if kind in starts else first_bytes
-        if sum(sizes[one].numel for one in inside) * kind.dtype.itemsize >= limit:
+        if sum(tensors[one].nbytes for one in inside) >= limit:
             close(kind)
     for kind in list(filling):
         close(kind)
     # A bucket that the end of the parameters closed becomes full with its own last gradient.
     position = {param: place for place, param in enumerate(order)}
     return sorted(done, key=lambda bucket: position[bucket.params[-1]])
+
+
+def regions_of(tensors: Mapping[str, Tensor]) -> dict[str, Region]:
+    """Where each tensor's gradient is in a bucket: one after the other."""
+    regions: dict[str, Region] = {}
+    offset = 0
+    for name, like in tensors.items():
+        # An update reads parameter and gradient together: fastest if both have one order (channels_last, say).
+        stride = like.stride() if is_dense(like) else torch.empty(like.shape, device="meta").stride()
+        regions[name] = Region(offset, like.shape, stride)
+        offset += like.numel()
+    return regions
 
 
 class Memory:
@@ -99,10 +109,9 @@ class Memory:
 
     def __init__(self, group: Group, tensors: Mapping[str, Tensor], num_piggyback: int = 0) -> None:
         self._names, self._tensors = list(tensors), list(tensors.values())
-        self._sizes = [Size(tensor.numel(), Kind(tensor.dtype, tensor.device)) for tensor in self._tensors]
-        numels: dict[Kind, int] = {}
-        for numel, kind in self._sizes:
-            numels[kind] = numels.get(kind, 0) + numel
+        numels: Counter[Kind] = Counter()
+        for tensor in self._tensors:
+            numels[Kind.of(tensor)] += tensor.numel()
         fits = len(numels) == 1 and next(iter(numels)).dtype.itemsize >= 4
         self._num_piggyback = num_piggyback if fits else 0
         self._buffers = {
@@ -116,20 +125,12 @@ class Memory:
         most_bytes: float = math.inf,
     ) -> list[Bucket]:
         """The buckets of a plan; without limits, one for each kind."""
-        planned = plan(self._sizes, order or range(len(self._sizes)), first_bytes, most_bytes)
-        return [self._bucket(one, index, len(planned)) for index, one in enumerate(planned)]
-
-    def _bucket(self, planned: PlannedBucket, index: int, count: int) -> Bucket:
-        is_last = index == count - 1
-        num_piggyback = self._num_piggyback if is_last else 0
-        end = planned.start + planned.numel + num_piggyback
-        regions: dict[str, Region] = {}
-        offset = 0
-        for param in planned.params:
-            like = self._tensors[param]
-            # An update reads parameter and gradient together: fastest if both have one order (channels_last, say).
-            stride = like.stride() if is_dense(like) else torch.empty(like.shape, device="meta").stride()
-            regions[self._names[param]] = Region(offset, like.shape, stride)
-            offset += like.numel()
-        flat = self._buffers[planned.kind][planned.start : end]
-        return Bucket(flat, regions, num_piggyback, index, is_last)
+        buckets: list[Bucket] = []
+        planned = plan(self._tensors, order or range(len(self._tensors)), first_bytes, most_bytes)
+        for index, one in enumerate(planned, start=1):
+            is_last = index == len(planned)
+            num_piggyback = self._num_piggyback if is_last else 0
+            regions = regions_of({self._names[param]: self._tensors[param] for param in one.params})
+            flat = self._buffers[one.kind][one.start : one.start + one.numel + num_piggyback]
+            buckets.append(Bucket(flat, regions, num_piggyback, index - 1, is_last))
+        return buckets

@@ -21,6 +21,7 @@ from shoal.strategies.buckets.gradient_slots import (
     Filling,
     LinearGradients,
     Slot,
+    factor_of,
     fill,
     second_gradient,
 )
@@ -93,7 +94,7 @@ class Reducer:
         options: ReducerOptions,
         begins: Callable[[], None] | None = None,
     ) -> None:
-        self.send = send
+        self._send = send
         self._group = group
         self._options = options
         self._begins = begins
@@ -109,11 +110,11 @@ class Reducer:
         self.linear = LinearGradients(nn.Module(), ())
         """Linear layers that compute their weights' gradients in the slots, between its `begin` and `end`: none yet."""
         self._cut()
-        self._exchanging = False
+        self.is_exchanging = False
+        """Whether a pass has been announced and is not complete."""
         self._reached: set[int] = set()
         """The parameters that had a gradient in the pass that is exchanged, as far as hooks have seen it."""
         self._weight: Factor | None = None
-        self._last_weight = Factor(1.0)
         self._next = 0
         """The bucket to be sent next."""
         self._works: list[Work] = []
@@ -156,21 +157,19 @@ class Reducer:
         fill([slot], None)
 
     def _announce(self, param: Tensor) -> None:
-        if not self._exchanging and self._begins is not None:
+        if not self.is_exchanging and self._begins is not None:
             self._begins()
         self._reached.add(id(param))
 
     def _final(self, slot: Slot, param: Tensor) -> None:
         self._announce(param)
-        if self._exchanging and slot.arrived:
+        if self.is_exchanging and slot.arrived:
             raise second_gradient(
                 slot.name, "Pass static_graph=True, or use_reentrant=False where the model is checkpointed."
             )
         fill([slot], self._weight)
-        if self._exchanging:
-            self._arrive(slot)
-
-    def _arrive(self, slot: Slot) -> None:
+        if not self.is_exchanging:
+            return
         slot.arrived = True
         if self._seen is not None:
             self._seen.append(slot.index)
@@ -194,14 +193,12 @@ class Reducer:
         self.linear.begin()
         self._reached.clear()
         self._next = 0
-        if weight is not None and weight != self._last_weight.value:
-            self._last_weight = Factor(weight)
-        self._weight = None if weight is None else self._last_weight
-        self._exchanging = True
+        self._weight = None if weight is None else factor_of(weight)
+        self.is_exchanging = True
 
     def complete(self) -> None:
         """Send the remaining buckets: backward is over. Without `prepare`, a worker without samples sends zeros."""
-        without_samples = not self._exchanging
+        without_samples = not self.is_exchanging
         if without_samples:
             self.prepare(weight=0.0)
         left = self._fillings[self._next :]
@@ -215,7 +212,7 @@ class Reducer:
         for filling in left:
             filling.num_missing = 0
         self._send_full()
-        self._exchanging = False
+        self.is_exchanging = False
         self._weight = None
         self.linear.end()
         present: list[bool] | None = None
@@ -234,14 +231,9 @@ class Reducer:
         if self._seen is not None:
             self._follow_rank_0()
 
-    @property
-    def is_exchanging(self) -> bool:
-        """Whether a pass has been announced and is not complete."""
-        return self._exchanging
-
     def abandon(self) -> None:
         """Forget the announced pass: it has failed, here and on all other workers. Wait for what is being sent."""
-        self._exchanging, self._weight = False, None
+        self.is_exchanging, self._weight = False, None
         self.linear.end()
         for work in self._works:
             work.wait()
@@ -264,7 +256,7 @@ class Reducer:
         while self._next < len(self._fillings) and not self._fillings[self._next].num_missing:
             bucket = self._fillings[self._next].bucket
             self._next += 1
-            self._works.append(self.send(bucket))
+            self._works.append(self._send(bucket))
 
     def _follow_rank_0(self) -> None:
         """Plan again, in the order in which gradients became final on rank 0, once it has had any."""

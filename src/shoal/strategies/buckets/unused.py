@@ -14,7 +14,7 @@ Unused = Literal["refuse", "zero"]
 
 def refuse_unused(group: Group, missing: Sequence[str], num_params: int) -> NoReturn:
     """Name the parameters without a gradient, here and to the other workers."""
-    _refuse(
+    refuse(
         group,
         f"no gradient reached {_listed(missing)} on rank {group.rank} ({len(missing)} of {num_params} parameters)",
         "Freeze or remove these parameters, or pass find_unused_parameters=True "
@@ -24,7 +24,7 @@ def refuse_unused(group: Group, missing: Sequence[str], num_params: int) -> NoRe
 
 def refuse_dropped(group: Group, dropped: Sequence[str], num_params: int) -> NoReturn:
     """Name the parameters whose gradients the program dropped during backward, here and to the other workers."""
-    _refuse(
+    refuse(
         group,
         f"the gradient of {_listed(dropped)} on rank {group.rank} was dropped during backward, before the workers "
         f"summed it ({len(dropped)} of {num_params} parameters)",
@@ -36,7 +36,8 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(f"'{name}'" for name in names[:5]) + (" and others" if names[5:] else "")
 
 
-def _refuse(group: Group, message: str, hint: str) -> NoReturn:
+def refuse(group: Group, message: str, hint: str) -> NoReturn:
+    """Raise an error, here and on the other workers."""
     error = WrapperError(message, hint)
     # The other workers wait for a gradient that is never sent: this ends their wait with the reason.
     group.fail(error)

@@ -12,8 +12,10 @@ from torch import Tensor, nn
 
 from shoal.comm.group import Group
 from shoal.data.division.samplers import epochs_begun
-from shoal.errors import MismatchError, WrapperError
+from shoal.errors import MismatchError
 from shoal.strategies.buckets.bucket import Bucket
+from shoal.strategies.buckets.unused import refuse
+from shoal.strategies.guard import repeated
 
 
 @final
@@ -38,16 +40,14 @@ class FiniteCheck:
         if flat.is_cuda:
             self._look_later(bucket, flat)
         elif not math.isfinite(_sum(flat).item()):
-            self._look_closely(bucket, flat)
+            # A sum of finite numbers may overflow: only a number that is itself not finite is reported.
+            self._look_closely(dict(zip(bucket.names, bucket.split(flat), strict=True)))
 
     def look_at(self, name: str, rows: Tensor) -> None:
         """Check the rows of a sparse gradient; on a GPU, too, since their number is read on the host anyway."""
-        if rows.is_floating_point() and not rows.isfinite().all():
-            self._warn([name], "nan" if rows.isnan().any() else "inf")
+        self._look_closely({name: rows})
 
-    def _look_closely(self, bucket: Bucket, flat: Tensor) -> None:
-        """A sum of finite numbers may overflow: only a number that is itself not finite is reported."""
-        views = dict(zip(bucket.names, bucket.split(flat), strict=True))
+    def _look_closely(self, views: Mapping[str, Tensor]) -> None:
         bad = {name: view for name, view in views.items() if not view.isfinite().all()}
         if bad:
             self._warn(list(bad), "nan" if any(view.isnan().any() for view in bad.values()) else "inf")
@@ -68,12 +68,11 @@ class FiniteCheck:
         self._pending.append((bucket, total, event))
 
     def _warn(self, names: Any, value: str) -> None:
-        """Warn the first time, and again after 10, 100, … times."""
         self._times += 1
-        if not math.log10(self._times).is_integer():
+        so_far = repeated(self._times)
+        if so_far is None:
             return
         several = f" and {len(names) - 1} others" if len(names) > 1 else ""
-        so_far = f" ({self._times} times so far)" if self._times > 1 else ""
         warnings.warn(
             f"rank {self._group.rank}: the gradient of '{names[0]}'{several} is {value}{so_far}; "
             f"the exchange spreads it to all {self._group.size} workers "
@@ -169,11 +168,9 @@ class StaticGraph:
             self._first = counts
         elif counts != self._first:
             names = sorted(name for name in self._first | counts if counts[name] != self._first[name])
-            error = WrapperError(
+            refuse(
+                self._group,
                 f"the graph is declared static, but '{names[0]}' got {counts[names[0]]} gradients in this pass and "
                 f"{self._first[names[0]]} in the first, on rank {self._group.rank} ({len(names)} parameters differ)",
                 "Pass find_unused_parameters=True instead of static_graph=True.",
             )
-            # The other workers wait for gradients that are never sent: this ends their wait with the reason.
-            self._group.fail(error)
-            raise error

@@ -1,19 +1,23 @@
 """`ddp`: sums gradients over the workers in buckets, during backward where the group allows it."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import final
 
+from torch import Tensor
+
 from shoal.comm.group import Work
+from shoal.errors import DivergedError
 from shoal.strategies.buckets.bucket import Bucket
 from shoal.strategies.buckets.buffer_sync import BufferSync, buffer_sync_of
 from shoal.strategies.buckets.plan import MIB
 from shoal.strategies.buckets.reducer import Reducer, ReducerOptions
 from shoal.strategies.ddp.settings import DdpConfig
-from shoal.strategies.guard import ROW
+from shoal.strategies.guard import ROW, square_of
 from shoal.strategies.memory import FRESH, IN_FLIGHT, Component, Sizes, whole_copy
 from shoal.strategies.replicas.initial_state import sync_initial_state
 from shoal.strategies.replicas.lockstep import in_lockstep
-from shoal.strategies.replicas.step_in_backward import SumsInBackward
+from shoal.strategies.replicas.step_in_backward import RotatingBuckets, bucket_bytes
 from shoal.strategies.replicas.sync import Sync, SyncParts
 from shoal.strategies.replicas.sync_batchnorm import SyncBatchNorm, give_group
 from shoal.strategies.strategy import Share, StepResult
@@ -42,7 +46,8 @@ class Ddp(Sync):
         super().__init__(parts)
         group, layout = parts.group, parts.layout
         self._reducer: Reducer | None = None
-        self._sums_in_backward: SumsInBackward | None = None
+        self._rotating: RotatingBuckets | None = None
+        self._lr = 0.0
         self._buffers: BufferSync | None = None
         self._in_lockstep = False
         self._waits = not (layout.zero.is_cuda and parts.guard.can_wait and parts.update.can_be_masked)
@@ -56,8 +61,9 @@ class Ddp(Sync):
         self._in_lockstep = give_group(layout.model, group)
         self._buffers = buffer_sync_of(group, layout.model)
         if parts.step_in_backward:
-            self._sums_in_backward = SumsInBackward(
-                layout, parts.update, parts.exchange, parts.guard, config.bucket_mib
+            most_bytes = bucket_bytes(config.bucket_mib)
+            self._rotating = RotatingBuckets(
+                group, layout.params, layout.on_final, self._send, self._arrived, most_bytes
             )
             return
         options = ReducerOptions(
@@ -77,10 +83,27 @@ class Ddp(Sync):
             self._guard.write(bucket.piggyback.view(-1, ROW), *self._to_report)
         return self._exchange(self._group, bucket)
 
-    def _step_during_backward(self, share: Share, lr: float) -> StepResult:
-        assert self._sums_in_backward is not None
-        loss = self._sums_in_backward(share, lr)
+    def _arrived(self, bucket: Bucket, params: Sequence[Tensor]) -> None:
+        """Update the parameters of a bucket during backward.
+
+        A sum that is not finite stops all workers before it reaches a weight: they hold the same sum, so all find it.
+        The weights of buckets before it have been updated by then, with finite numbers.
+        """
+        if not square_of(bucket.gradients).isfinite():
+            # Names the workers whose gradients are not finite; where all are, their sum is not.
+            self._guard.agree(*self._to_report)
+            raise DivergedError(
+                f"the sum of the workers' gradients of {bucket.names[0]} is not finite: stopped before it reached the "
+                "weights",
+                "Try a tenth of the learning rate.",
+            )
+        self._update.step_only(params, self._lr)
+
+    def _step_during_backward(self, rotating: RotatingBuckets, share: Share, lr: float) -> StepResult:
+        self._lr, self._to_report = lr, (self._layout.zero, share)
+        loss = self._layout.gradients(share, before_last=rotating.begin)
         with self._layout.span("exchange", "move"):
+            rotating.complete()
             if self._buffers is not None:
                 self._buffers.update()
             verdict = self._guard.agree(loss, share)
@@ -89,12 +112,12 @@ class Ddp(Sync):
     def step(self, share: Share, lr: float) -> StepResult:
         """One update on one batch, of which this worker has a share."""
         reducer, layout = self._reducer, self._layout
-        if reducer is None and self._sums_in_backward is None:
-            return super().step(share, lr)
         if self._in_lockstep:
             share = replace(share, parts=in_lockstep(self._group, share.parts, layout.zero.device))
+        if self._rotating is not None:
+            return self._step_during_backward(self._rotating, share, lr)
         if reducer is None:
-            return self._step_during_backward(share, lr)
+            return super().step(share, lr)
         loss = layout.gradients(share, before_last=reducer.prepare)
         with layout.span("exchange", "move"):
             self._to_report = loss, share

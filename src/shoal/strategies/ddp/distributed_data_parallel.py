@@ -17,9 +17,9 @@ from shoal.config.arguments import checks_arguments
 from shoal.config.sections.values import Number, PositiveFloat, Seconds
 from shoal.errors import ConfigError, WrapperError
 from shoal.strategies.buckets.plan import MIB
-from shoal.strategies.ddp.comm_hook import Hook, check_hook
-from shoal.strategies.ddp.module_sync import ModuleSync, SyncOptions, TorchJoinHook
-from shoal.strategies.ddp.torch_options import check_torch_options, moved_to
+from shoal.strategies.buckets.reducer import ReducerOptions
+from shoal.strategies.ddp.module_sync import ModuleSync, TorchJoinHook
+from shoal.strategies.ddp.torch_options import Hook, check_hook, check_torch_options, moved_to
 from shoal.strategies.ddp.uneven_inputs import UnevenInputs
 from shoal.strategies.exchange.exchange import Exchange
 from shoal.strategies.exchange.user_exchange import as_exchange
@@ -127,11 +127,13 @@ class DistributedDataParallel(nn.Module, Joinable):
             broadcast_buffers is not False if forward_sync_buffers is None else forward_sync_buffers
         )
         """Whether forward passes begin with a copy of rank 0's buffers."""
-        self._options = SyncOptions(
-            as_exchange(exchange),
-            "zero" if find_unused_parameters or static_graph else unused,
-            static_graph=static_graph,
-            most_bytes=int((25 if bucket_cap_mb is None else bucket_cap_mb) * MIB),
+        self._exchange = as_exchange(exchange)
+        most_bytes = int((25 if bucket_cap_mb is None else bucket_cap_mb) * MIB)
+        self._options = ReducerOptions(
+            first_bytes=min(MIB, most_bytes),
+            most_bytes=most_bytes,
+            unused="zero" if find_unused_parameters or static_graph else unused,
+            once=not static_graph,
         )
         self._has_hook = False
         self._is_of_all = group is None and process_group in (None, all_of_torchs())
@@ -151,7 +153,7 @@ class DistributedDataParallel(nn.Module, Joinable):
         """The connection to the other workers; None if there are none."""
         if group.size == 1:
             return None
-        sync = ModuleSync(group, self.module, self._options)
+        sync = ModuleSync(group, self.module, self._exchange, self._options)
         # The module may outlive its wrapper, and then trains alone.
         weakref.finalize(self, sync.remove).atexit = False
         return sync
@@ -218,8 +220,6 @@ class DistributedDataParallel(nn.Module, Joinable):
         if self.will_sync_module_buffers():  # here, where workers without samples take part
             sync.share_buffers(exchanges=True)
         of_all = sync.total_samples(num_samples)
-        if not of_all:
-            raise ConfigError("no worker has samples: all called batch(num_samples=0)")
         exchanges = sync.num_exchanges
         with sync.weighted(num_samples / of_all):
             yield
@@ -329,7 +329,7 @@ class DistributedDataParallel(nn.Module, Joinable):
     @property
     def static_graph(self) -> bool:
         """Whether a parameter may get several gradients in a pass, or none."""
-        return self._options.static_graph
+        return not self._options.once
 
     @property
     def broadcast_buffers(self) -> bool:
@@ -357,7 +357,7 @@ class DistributedDataParallel(nn.Module, Joinable):
                 f"the graph was declared static after {sync.num_exchanges} steps",
                 "Pass static_graph=True instead.",
             )
-        self._options = replace(self._options, static_graph=True, unused="zero")
+        self._options = replace(self._options, once=False, unused="zero")
         if sync is not None:
             sync.remove()
             self._sync = self._new_sync(sync.group)
@@ -377,7 +377,8 @@ class DistributedDataParallel(nn.Module, Joinable):
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but the connection to other workers."""
-        return {name: value for name, value in vars(self).items() if name not in _CONNECTION}
+        connection = ("_group", "process_group", "_sync")
+        return {name: value for name, value in vars(self).items() if name not in connection}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """A wrapper without a group: it joins the group of all workers when it is first trained."""
@@ -393,8 +394,6 @@ class DistributedDataParallel(nn.Module, Joinable):
         twin._group, twin.process_group = self._group, self.process_group
         return twin
 
-
-_CONNECTION = ("_group", "process_group", "_sync")
 
 # Torch's checkpoints (DCP) strip the prefix `module.` from the names of torch's class.
 nn.parallel.DistributedDataParallel.register(DistributedDataParallel)

@@ -3,9 +3,8 @@
 import weakref
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
@@ -15,15 +14,14 @@ from shoal.comm.group import Group, Work
 from shoal.errors import MismatchError
 from shoal.strategies.buckets.bucket import Bucket
 from shoal.strategies.buckets.buffer_sync import BufferSync
-from shoal.strategies.buckets.plan import MIB
 from shoal.strategies.buckets.reducer import Reducer, ReducerOptions
 from shoal.strategies.ddp.checks import EpochCheck, FiniteCheck, StaticGraph
-from shoal.strategies.ddp.comm_hook import Hook, HookSender
-from shoal.strategies.ddp.sparse_gradients import SparseGradients, sparse_params
+from shoal.strategies.ddp.sparse_gradients import sparse_params, sum_sparse
+from shoal.strategies.ddp.torch_options import Hook, send_by_hook
 from shoal.strategies.ddp.uneven_inputs import Next, UnevenInputs
 from shoal.strategies.exchange.exchange import Exchange
 from shoal.strategies.gradient_engine import torch_on_final
-from shoal.strategies.library.backward_pass import BackwardPass, tensors_in
+from shoal.strategies.library.backward_pass import BackwardPass, hook_tensors
 from shoal.strategies.library.set_up import (
     SetUp,
     broadcast_state,
@@ -31,18 +29,9 @@ from shoal.strategies.library.set_up import (
     shared_buffers,
     shared_params,
     shared_state,
+    total_samples,
 )
 from shoal.strategies.replicas.sync_batchnorm import give_group
-
-
-@dataclass(frozen=True)
-class SyncOptions:
-    """How a wrapped module exchanges."""
-
-    exchange: Exchange
-    unused: Literal["refuse", "zero"]
-    static_graph: bool
-    most_bytes: int
 
 
 @final
@@ -58,7 +47,7 @@ class ModuleSync:
     on parameters are removed.
     """
 
-    def __init__(self, group: Group, module: nn.Module, options: SyncOptions) -> None:
+    def __init__(self, group: Group, module: nn.Module, exchange: Exchange, options: ReducerOptions) -> None:
         self.group = group
         self.weight = 1 / group.size
         """The factor of this worker's gradients: 1 / size, or its fraction of all samples."""
@@ -87,28 +76,19 @@ class ModuleSync:
         self._buffers: BufferSync | None = None
         self._set_up = SetUp(module, "wrap model.module again", ignored_names(module))
         params = shared_params(module)
-        sparse = sparse_params(module, params)
+        self._sparse = sparse = sparse_params(module, params)
         self._finite_check = FiniteCheck(group)
         self._epoch_check = EpochCheck(group)
+        self._exchange: Callable[[Bucket], Work] = partial(exchange, group)
+        dense = {name: param for name, param in params.items() if name not in sparse}
         self._reducer = Reducer(
-            group,
-            {name: param for name, param in params.items() if name not in sparse},
-            torch_on_final,
-            self._checked(partial(options.exchange, group)),
-            ReducerOptions(
-                first_bytes=min(MIB, options.most_bytes),
-                most_bytes=options.most_bytes,
-                unused=options.unused,
-                once=not options.static_graph,
-            ),
-            begins=self._backward_begins,
+            group, dense, torch_on_final, self._send, options, begins=self._backward_begins
         )
         self._reducer.write_to_slots(module)
-        self._sparse = SparseGradients(group, sparse, self._finite_check.look_at)
         hooks = [param.register_post_accumulate_grad_hook(self._sparse_gradient) for param in sparse.values()]
         self._removers = [self._reducer.remove, *(hook.remove for hook in hooks)]
         self._static_graph: StaticGraph | None = None
-        if options.static_graph:
+        if not options.once:
             self._static_graph = StaticGraph(group, params, lambda: self._reducer.is_exchanging)
             self._removers += self._static_graph.removers
 
@@ -120,18 +100,12 @@ class ModuleSync:
 
     def use_hook(self, hook: Hook, state: object) -> None:
         """From now on, `hook(state, bucket)` makes the aggregate of every bucket, division included."""
-        self._reducer.send = self._checked(HookSender(hook, state, shared_params(self._module)).send)
+        self._exchange = partial(send_by_hook, hook, state, shared_params(self._module))
         self._hook_divides = True
 
-    def _checked(self, send: Callable[[Bucket], Work]) -> Callable[[Bucket], Work]:
-        """Warn of numbers that are not finite, then send."""
-        check = self._finite_check
-
-        def check_and_send(bucket: Bucket) -> Work:
-            check.look(bucket)
-            return send(bucket)
-
-        return check_and_send
+    def _send(self, bucket: Bucket) -> Work:
+        self._finite_check.look(bucket)
+        return self._exchange(bucket)
 
     @contextmanager
     def weighted(self, weight: float) -> Generator[None]:
@@ -146,10 +120,8 @@ class ModuleSync:
         """The samples of all workers in the step that begins; each says how many it has."""
         self._epoch_check.look()
         self._epoch_check.meet()
-        total = torch.tensor([float(here)], dtype=torch.float64)
         with self._epoch_check.explained():
-            self.group.all_reduce(total).wait()
-        return total.item()
+            return total_samples(self.group, here)
 
     # One pass, in this order.
 
@@ -197,9 +169,7 @@ class ModuleSync:
         """Make backward through this output exchange, unless the forward pass ran under `no_sync`."""
         # Compiled code has no hooks; there the first gradient announces the pass.
         if self._exchanges and not torch.compiler.is_compiling():
-            for tensor in tensors_in(output):
-                if tensor.requires_grad:
-                    tensor.register_hook(self._output_reached)
+            hook_tensors(output, self._output_reached)
 
     def _output_reached(self, gradient: Tensor) -> None:
         """A second pass through the same outputs is exchanged, too."""
@@ -242,7 +212,7 @@ class ModuleSync:
                 self._static_graph.check()
             with torch.set_grad_enabled(self._creates_graph):
                 self._reducer.complete()
-            self._sparse.exchange(self._pass_weight)
+            sum_sparse(self.group, self._sparse, self._pass_weight, self._finite_check.look_at)
             self._reducer.wait()
         self.num_exchanges += 1
         self._exchanges, self._pass_weight, self._creates_graph = False, 0.0, False

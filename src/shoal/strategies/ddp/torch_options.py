@@ -1,14 +1,19 @@
-"""The keywords of torch's DistributedDataParallel: supported, without effect, or refused by name."""
+"""The keywords of torch's DistributedDataParallel (supported, without effect, or refused), and its hooks."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, final
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
+from shoal.comm.group import Work
 from shoal.errors import ArgumentError, ConfigError, WrapperError, unknown
 from shoal.models.common import check_has_values
+from shoal.strategies.buckets.bucket import Bucket
+from shoal.strategies.exchange.exchange import Then
 
 NO_EFFECT = ("gradient_as_bucket_view", "check_reduction", "batched_grad_copy")
 """Options for the speed or memory of torch's wrapper; our gradients are views of buckets in any case."""
@@ -108,3 +113,90 @@ def _device(
 def moved_to(device: torch.device, inputs: Any) -> Any:
     """The inputs, with every tensor in them moved to the device."""
     return tree_map_only(Tensor, lambda tensor: tensor.to(device), inputs)
+
+
+# Communication hooks: a function of the program turns a bucket of gradients into the aggregate.
+
+
+@final
+class HookBucket:
+    """The argument of a hook, with the methods of torch's `GradBucket`."""
+
+    def __init__(self, bucket: Bucket, params: list[Tensor]) -> None:
+        self._bucket, self._params = bucket, params
+        self._buffer = bucket.gradients
+
+    def index(self) -> int:
+        """Its place among the buckets of a backward pass."""
+        return self._bucket.index
+
+    def is_last(self) -> bool:
+        """Whether it is the last one of the pass."""
+        return self._bucket.is_last
+
+    def buffer(self) -> Tensor:
+        """All gradients of the bucket, as one flat tensor."""
+        return self._buffer
+
+    def set_buffer(self, buffer: Tensor) -> None:
+        """Replace the tensor, perhaps with one of another dtype: a hook does so for the hook that it wraps."""
+        self._buffer = buffer
+
+    def gradients(self) -> list[Tensor]:
+        """The gradients, each in its parameter's shape."""
+        return self._bucket.views
+
+    def parameters(self) -> list[Tensor]:
+        """The parameters of these gradients."""
+        return self._params
+
+
+Hook = Callable[[Any, Any], Any]
+"""`hook(state, bucket)` returns a future of the aggregate: a tensor like the bucket's buffer."""
+
+
+def check_hook(hook: Any) -> None:
+    """Refuse what torch's wrapper refuses: no function, or annotations of other types."""
+    if not callable(hook):
+        raise ArgumentError(
+            f"hook is a value of type {type(hook).__name__}, expected a function of (state, bucket)"
+        )
+    signature = inspect.signature(hook)
+    bucket = signature.parameters.get("bucket")
+    of_bucket = inspect.Parameter.empty if bucket is None else bucket.annotation
+    of_result, future = signature.return_annotation, torch.futures.Future[torch.Tensor]
+    for what, annotation, right, expected in (
+        ("bucket", of_bucket, dist.GradBucket, "dist.GradBucket"),
+        ("result", of_result, future, "torch.futures.Future[torch.Tensor]"),
+    ):
+        if annotation not in (inspect.Parameter.empty, right):
+            raise ConfigError(
+                f"the annotation of a communication hook's {what} is {annotation!r}, expected {expected}",
+                "Correct or remove the annotation.",
+            )
+
+
+def send_by_hook(hook: Hook, state: object, params: Mapping[str, Tensor], bucket: Bucket) -> Work:
+    """Have a hook exchange a full bucket: over when its future is done and the result is in the bucket."""
+    future = hook(state, HookBucket(bucket, [params[name] for name in bucket.names]))
+    if not hasattr(future, "wait") or not hasattr(future, "done"):
+        raise WrapperError(
+            f"a communication hook returned a value of type {type(future).__name__}, expected a future of a tensor",
+            "Return dist.all_reduce(…, async_op=True).get_future(), or a torch.futures.Future with a result.",
+        )
+
+    def take() -> None:
+        value = future.wait()
+        aggregate = value[0] if isinstance(value, list | tuple) else value
+        gradients = bucket.gradients
+        numel = aggregate.numel() if isinstance(aggregate, Tensor) else None
+        if numel != gradients.numel():
+            got = type(aggregate).__name__ if numel is None else f"{numel} elements"
+            raise WrapperError(
+                f"the future of a communication hook holds {got}, expected a tensor of {gradients.numel()} elements",
+                "Return a future of a tensor like bucket.buffer().",
+            )
+        if aggregate.data_ptr() != gradients.data_ptr():
+            gradients.copy_(aggregate.view(-1))
+
+    return Then([future], take)

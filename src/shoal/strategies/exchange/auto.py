@@ -1,6 +1,7 @@
 """`compressed:auto`: measures links and codecs in the first steps, and continues with the fastest exchange."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import final
 
 import torch
@@ -75,16 +76,13 @@ class Auto(Exchange):
         if number >= 0 and self.chosen is None:
             self._continue_with(names[number])
         elif number < 0 and self._step >= FIRST_STEPS and not lacks_sample:
-            self._choose(group)
-
-    def _choose(self, group: Group) -> None:
-        if len(self._configs) == 1:
-            self._continue_with(*self._configs)
-            return
-        group.beat(BUSY_S)
-        choice = measure(group, self._configs, self._sample)
-        self._continue_with(choice.chosen.name)
-        self.on_choice(choice)
+            if len(names) == 1:
+                self._continue_with(names[0])
+                return
+            group.beat(BUSY_S)
+            choice = measure(group, self._configs, self._sample)
+            self._continue_with(choice.chosen.name)
+            self.on_choice(choice)
 
     def _continue_with(self, name: str) -> None:
         self.chosen, self._exchange = name, _built(self._configs[name], self._training)
@@ -130,12 +128,9 @@ def measure(group: Group, configs: Mapping[str, CompressedConfig], sample: list[
             unfit.append(error)
     if not found:
         raise unfit[0]
-    dense = _candidate(group, "none", CompressedConfig(codec="none"), sample)
-    local_s = slowest(group, [each.local_s for each in (*found, dense)])
-    found, dense = (
-        [Candidate(each.name, seconds, each.messages) for each, seconds in zip(found, local_s, strict=False)],
-        Candidate("none", local_s[-1], dense.messages),
-    )
+    found.append(_candidate(group, "none", CompressedConfig(codec="none"), sample))
+    local_s = slowest(group, [each.local_s for each in found])
+    *found, dense = (replace(each, local_s=seconds) for each, seconds in zip(found, local_s, strict=True))
     messages = [message for each in (*found, dense) for message in each.messages]
     return Choice(measure_link(group, messages, device), found, dense)
 

@@ -1,8 +1,7 @@
 """Build an exchange from its config. An impossible one is an error here, before any worker starts."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, final
 
 from torch import Tensor
 
@@ -10,7 +9,7 @@ from shoal.codecs.build import build_codec
 from shoal.comm.algorithms import ALGORITHMS
 from shoal.comm.group import Group, Work
 from shoal.config.sections.compression import CompressedConfig
-from shoal.config.sections.exchange import ByConfig, ExchangeConfig, RobustConfig, StagesConfig
+from shoal.config.sections.exchange import ExchangeConfig, RobustConfig, StagesConfig
 from shoal.config.sections.values import Custom, is_own
 from shoal.strategies.buckets.bucket import Bucket
 from shoal.strategies.exchange.auto import Auto
@@ -21,7 +20,7 @@ from shoal.strategies.exchange.user_exchange import load_user_exchange
 from shoal.strategies.strategy import TrainingClock
 
 
-@dataclass(frozen=True)
+@final
 class Staged(Exchange):
     """The exchange of the current stage: a pure function of the step, so all workers choose the same.
 
@@ -36,24 +35,21 @@ class Staged(Exchange):
     True
     """
 
-    stages: Sequence[tuple[float, Exchange]]
-    """The fraction of the training at which each begins, and its exchange; the first begins at 0."""
-    training: TrainingClock
+    def __init__(self, stages: Sequence[tuple[float, Exchange]], training: TrainingClock) -> None:
+        self.stages = stages
+        """The fraction of the training at which each begins, and its exchange; the first begins at 0."""
+        self.is_sum = all(exchange.is_sum for _, exchange in stages)
+        self._training = training
 
     @property
     def current(self) -> Exchange:
         """The exchange of the step in progress."""
-        return [exchange for start, exchange in self.stages if start <= self.training.fraction][-1]
+        return self._training.current(self.stages)
 
     @property
     def tolerates(self) -> int:
         """What the current exchange tolerates."""
         return self.current.tolerates
-
-    @property
-    def is_sum(self) -> bool:
-        """Whether the exchanges of all stages are sums."""
-        return all(exchange.is_sum for _, exchange in self.stages)
 
     def __call__(self, group: Group, bucket: Bucket) -> Work:
         """Start the current exchange."""
@@ -94,19 +90,12 @@ def check_exchange(config: ExchangeConfig, size: int) -> None:
     build_exchange(config, size, TrainingClock())
 
 
-def _by(config: ByConfig, size: int, training: TrainingClock) -> Exchange:
-    del size, training
-    return By(ALGORITHMS[config.algorithm])
-
-
-def _robust(config: RobustConfig, size: int, training: TrainingClock) -> Exchange:
-    del training
+def _robust(config: RobustConfig, size: int) -> Exchange:
     check_bound(config.rule, size, config.bad)
     return Robust(ROBUST[config.rule], config.bad)
 
 
-def _compressed(config: CompressedConfig, size: int, training: TrainingClock) -> Exchange:
-    del size
+def _compressed(config: CompressedConfig, training: TrainingClock) -> Exchange:
     if is_own(config.codec):
         build_codec(config.encodings()[0])  # a wrong path is an error here, before any worker starts
     return Auto(config, training) if config.codec == "auto" else Compressed(config, training)
@@ -120,9 +109,9 @@ def _staged(config: StagesConfig, size: int, training: TrainingClock) -> Exchang
 
 BUILDERS: dict[str, Callable[[Any, int, TrainingClock], Exchange]] = {
     "all_reduce": lambda config, size, training: AllReduce(),
-    "by": _by,
-    "robust": _robust,
-    "compressed": _compressed,
+    "by": lambda config, size, training: By(ALGORITHMS[config.algorithm]),
+    "robust": lambda config, size, training: _robust(config, size),
+    "compressed": lambda config, size, training: _compressed(config, training),
     "stages": _staged,
 }
 """Each takes its config, the number of workers, and the clock of the training."""

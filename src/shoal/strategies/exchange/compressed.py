@@ -19,6 +19,8 @@ from shoal.strategies.exchange.exchange import Exchange, ParameterState, Then, p
 from shoal.strategies.exchange.payloads import GatheredPayloads, SummedPayloads, all_finite
 from shoal.strategies.strategy import TrainingClock
 
+NOT_ENCODED = Encoding("none", {}, feedback=False)
+
 
 class CodedParameter(NamedTuple):
     """One parameter in a bucket: its gradient is encoded by itself, so no bit depends on the plan of buckets."""
@@ -67,7 +69,7 @@ class Compressed(Exchange):
     """
 
     def __init__(self, config: CompressedConfig, training: TrainingClock) -> None:
-        self._config = config
+        self.config = config
         self._training = training
         self._residual = ParameterState()
         self._memory: dict[str, Tensor] = {}
@@ -77,11 +79,6 @@ class Compressed(Exchange):
         """By the key of the bucket, once the warm-up is over."""
         self._remarks: set[str] = set()
         self._encoded: Collection[str] | None = None
-
-    @property
-    def config(self) -> CompressedConfig:
-        """Its settings."""
-        return self._config
 
     def encode_only(self, params: Collection[str]) -> None:
         """Send everything but the tensors of these parameters, or stretches of them, as it is."""
@@ -143,13 +140,15 @@ class Compressed(Exchange):
             self._residual.use_spare(bucket)
 
     def _units_of(self, bucket: Bucket, rank: int) -> list[CodedParameter]:
-        warmup = self._config.warmup
+        warmup = self.config.warmup
         progress = min(1.0, self._training.step / warmup) if warmup else 1.0
         if progress == 1.0 and bucket.key in self._units:
             return self._units[bucket.key]
         units: list[CodedParameter] = []
         for param, (place, shape) in zip(bucket.names, bucket.extents, strict=True):
-            encoding = self._encoding_of(param)
+            whole = param_of(param)
+            is_sent_whole = self._encoded is not None and whole not in self._encoded
+            encoding = NOT_ENCODED if is_sent_whole else self.config.encoding_of(whole)
             form = Form(shape, bucket.flat.dtype, bucket.flat.device)
             check_dtype(encoding.codec, param, form.dtype)
             chosen = build_codec(encoding)
@@ -163,12 +162,6 @@ class Compressed(Exchange):
         if progress == 1.0:
             self._units[bucket.key] = units
         return units
-
-    def _encoding_of(self, name: str) -> Encoding:
-        param = param_of(name)
-        if self._encoded is not None and param not in self._encoded:
-            return Encoding("none", {}, feedback=False)
-        return self._config.encoding_of(param)
 
     def _memory_of(self, unit: CodedParameter) -> Tensor | None:
         if unit.param not in self._memory:
@@ -244,7 +237,10 @@ def _sum(group: Group, coded: Sequence[Coded], is_finite: bool, span: SpanRecord
     codecs = [one.unit.codec for one in coded if isinstance(one.unit.codec, Linear)]
     with span("encode", "encode"):
         proposals = [codec.propose(one.x, one.memory) for one, codec in zip(coded, codecs, strict=True)]
-    agreed = iter(_summed_now(group, [proposal for proposal in proposals if proposal is not None]))
+    sums = SummedPayloads(group, [proposal for proposal in proposals if proposal is not None])
+    for work in sums.works:
+        work.wait()
+    agreed = iter(sums.received())
     coordinates: list[Tensor] = []
     with span("encode", "encode"):
         for one, codec, proposal in zip(coded, codecs, proposals, strict=True):
@@ -254,12 +250,3 @@ def _sum(group: Group, coded: Sequence[Coded], is_finite: bool, span: SpanRecord
             coordinates.append(expressed if is_finite else expressed.fill_(torch.nan))
             one.payload = (expressed,) if proposal is None or one.basis is None else (one.basis, expressed)
     return SummedPayloads(group, coordinates)
-
-
-def _summed_now(group: Group, proposals: Sequence[Tensor]) -> list[Tensor]:
-    if not proposals:
-        return []
-    sums = SummedPayloads(group, proposals)
-    for work in sums.works:
-        work.wait()
-    return sums.received()

@@ -1,15 +1,25 @@
 """The contract of an exchange, as checks that run: on our own exchanges in the tests, on a user's in `shoal check`."""
 
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
 
 import torch
 from torch import Tensor
 
 from shoal.comm.group import Group
-from shoal.strategies.exchange.exam import Broken, Stuck, Subject, exchanged, hard_rows, start, together
+from shoal.strategies.exchange.exam import (
+    Broken,
+    Check,
+    Subject,
+    Verdict,
+    examined,
+    exchanged,
+    hard_rows,
+    num_workers,
+    start,
+    together,
+)
 from shoal.strategies.exchange.exchange import Exchange
 
 NUMEL = 257
@@ -39,49 +49,12 @@ def _largest_size(subject: Subject) -> list[Tensor]:
     return _every_size(subject)[-1:]
 
 
-class Check(NamedTuple):
-    """One clause of the contract."""
-
-    sentence: str
-    run: Callable[[Subject, Tensor], None]
-    """Raises `Broken` if these rows, one per worker, violate it."""
-    cases: Callable[[Subject], Iterable[Tensor]]
-    applies: Callable[[Subject], bool] = lambda subject: True
-
-
-class Verdict(NamedTuple):
-    """The result of a check; an empty problem means that the exchange passes."""
-
-    name: str
-    sentence: str
-    problem: str = ""
-
-
 def examine(subject: Subject) -> Iterator[Verdict]:
     """Run all checks that apply, in order; an exchange that does not return ends the examination."""
-    for name, check in CHECKS.items():
-        if not check.applies(subject):
-            continue
-        try:
-            for rows in check.cases(subject):
-                with _described(rows):
-                    check.run(subject, rows)
-        except Broken as broken:
-            ends = isinstance(broken, Stuck) or check.run is _returns
-            yield Verdict(
-                name, check.sentence, f"{broken}\nNo further check was made." if ends else str(broken)
-            )
-            if ends:
-                return
-        else:
-            yield Verdict(name, check.sentence)
+    return examined(CHECKS, subject, _described)
 
 
 # The checks. The table at the end says what each requires.
-
-
-def _returns(subject: Subject, rows: Tensor) -> None:
-    exchanged(subject, rows)
 
 
 def _same_bits(subject: Subject, rows: Tensor) -> None:
@@ -211,16 +184,9 @@ def _tolerates_bad_workers(subject: Subject, rows: Tensor) -> None:
 # What they share.
 
 
-@contextmanager
-def _described(rows: Tensor) -> Generator[None]:
-    """Report a problem with the data that showed it."""
-    try:
-        yield
-    except Broken as broken:
-        size, numel = rows.shape
-        kind = str(rows.dtype).removeprefix("torch.")
-        workers = f"{size} worker{'s' * (size > 1)}"
-        raise type(broken)(f"{workers}, {numel} × {kind}: {broken}") from None
+def _described(rows: Tensor) -> str:
+    size, numel = rows.shape
+    return f"{num_workers(size)}, {numel} × {str(rows.dtype).removeprefix('torch.')}"
 
 
 def _compare_with_alone(subject: Subject, rows: Tensor, buckets: Sequence[Tensor], here: str) -> None:
@@ -256,27 +222,23 @@ def _compare_bits(found: Tensor, expected: Tensor, here: str, there: str) -> Non
         raise Broken(f"element {place} is {found[place]:.17g} {here}, and {expected[place]:.17g} {there}")
 
 
-def _is_rule(subject: Subject) -> bool:
-    return subject.is_rule
-
-
-def _is_sum(subject: Subject) -> bool:
-    return not subject.is_rule and not subject.is_lossy
-
-
-def _tolerates_any(subject: Subject) -> bool:
-    return subject.make(subject.sizes[-1]).tolerates > 0
-
-
 CHECKS: dict[str, Check] = {
-    "returns": Check("every call and its wait end, for buckets of any length", _returns, _every_case),
+    "returns": Check("every call and its wait end, for buckets of any length", exchanged, _every_case),
     "same bits": Check("all workers hold the same bits", _same_bits, _every_case),
-    "the sum": Check("the result is the sum, as precise as its dtype", _sum, _every_case, _is_sum),
+    "the sum": Check(
+        "the result is the sum, as precise as its dtype",
+        _sum,
+        _every_case,
+        lambda subject: not subject.is_rule and not subject.is_lossy,
+    ),
     "no preferred rank": Check(
-        "the order of the workers does not matter", _permutation, _every_case, _is_rule
+        "the order of the workers does not matter", _permutation, _every_case, attrgetter("is_rule")
     ),
     "stands for the sum": Check(
-        "if all workers send the same, the result is W times that", _unanimous, _every_case, _is_rule
+        "if all workers send the same, the result is W times that",
+        _unanimous,
+        _every_case,
+        attrgetter("is_rule"),
     ),
     "any arrival": Check("the order of arrival does not change a bit", _any_arrival, _largest_size),
     "several at once": Check(
@@ -295,7 +257,7 @@ CHECKS: dict[str, Check] = {
         "as many bad workers as declared may send NaN, infinity or huge numbers",
         _tolerates_bad_workers,
         _largest_size,
-        _tolerates_any,
+        lambda subject: subject.make(subject.sizes[-1]).tolerates > 0,
     ),
 }
 """All clauses, in the order of checking."""

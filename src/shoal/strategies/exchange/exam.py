@@ -1,11 +1,11 @@
-"""Run an exchange for the contract: workers as threads, data that is hard to add up, and a limit for every wait."""
+"""How contracts are examined: checks in order, workers as threads, data that is hard to add up, limits for waits."""
 
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -36,6 +36,50 @@ class Broken(Exception):  # noqa: N818  a finding about the exchange, not an err
 
 class Stuck(Broken):
     """An exchange did not return: its threads still run, so no other check is possible."""
+
+
+class Check(NamedTuple):
+    """One clause of a contract."""
+
+    sentence: str
+    run: Callable[[Any, Any], object]
+    """Given the subject and a case: raises `Broken` if it violates the clause."""
+    cases: Callable[[Any], Iterable[Any]]
+    applies: Callable[[Any], bool] = lambda subject: True
+
+
+class Verdict(NamedTuple):
+    """The result of a check; an empty problem means that the subject passes."""
+
+    name: str
+    sentence: str
+    problem: str = ""
+
+
+def examined(checks: Mapping[str, Check], subject: Any, described: Callable[[Any], str]) -> Iterator[Verdict]:
+    """Run all checks that apply, in order; a problem is reported with the case that showed it.
+
+    If the first check finds a problem, or a subject does not return, no further check is made.
+    """
+    for number, (name, check) in enumerate(checks.items()):
+        if not check.applies(subject):
+            continue
+        problem, ends = "", False
+        for case in check.cases(subject):
+            try:
+                check.run(subject, case)
+            except Broken as broken:
+                ends = isinstance(broken, Stuck) or number == 0
+                problem = f"{described(case)}: {broken}" + "\nNo further check was made." * ends
+                break
+        yield Verdict(name, check.sentence, problem)
+        if ends:
+            return
+
+
+def num_workers(size: int) -> str:
+    """A number of workers, in words."""
+    return f"{size} worker{'s' * (size > 1)}"
 
 
 @dataclass(frozen=True)

@@ -25,15 +25,13 @@ class Exchange(Protocol):
     feedback, low-rank factors. `pieces` and `load` put it into checkpoints. It belongs to this worker alone.
     """
 
+    is_sum: bool = False
+    """Whether every element becomes the sum of all workers', as precise as its dtype. It may then piggyback."""
+
     @property
     def tolerates(self) -> int:
         """How many bad workers it tolerates: they may send anything, also numbers that are not finite."""
         return 0
-
-    @property
-    def is_sum(self) -> bool:
-        """Whether every element becomes the sum of all workers', as precise as its dtype. It may then piggyback."""
-        return False
 
     def __call__(self, group: Group, bucket: Bucket) -> Work:
         """Start the exchange of one bucket."""
@@ -79,10 +77,7 @@ def pieces_under(prefix: str, pieces: Mapping[str, Tensor]) -> dict[str, Tensor]
 class AllReduce(Exchange):
     """The group's own all-reduce, which may proceed while the caller computes."""
 
-    @property
-    def is_sum(self) -> bool:
-        """Yes."""
-        return True
+    is_sum = True
 
     def __call__(self, group: Group, bucket: Bucket) -> Work:
         """Start it."""
@@ -94,11 +89,7 @@ class By(Exchange):
     """An algorithm on send and recv alone; over when the call returns."""
 
     algorithm: Algorithm
-
-    @property
-    def is_sum(self) -> bool:
-        """Yes."""
-        return True
+    is_sum = True
 
     def __call__(self, group: Group, bucket: Bucket) -> Work:
         """Run it."""

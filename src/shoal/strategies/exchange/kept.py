@@ -39,17 +39,13 @@ class KeptOnly(Exchange):
 
     def __init__(self, inner: Exchange, masks: WeightMasks) -> None:
         self._inner, self._masks = inner, masks
+        self.is_sum = inner.is_sum
         self._packings: dict[str, _Packing] = {}
 
     @property
     def tolerates(self) -> int:
         """What the inner exchange tolerates."""
         return self._inner.tolerates
-
-    @property
-    def is_sum(self) -> bool:
-        """Whether the inner exchange is a sum."""
-        return self._inner.is_sum
 
     def __call__(self, group: Group, bucket: Bucket) -> Work:
         """Pack, and start the inner exchange."""

@@ -7,7 +7,6 @@ Write W for the number of workers, of which `bad` may have sent anything at all:
     rule            returns, for every element                                      tolerates
     total           the sum                                                         none
     mean            the sum / W                                                     none
-    weighted_mean   Σ wᵢ·rowᵢ / Σ wᵢ                                                none
     median          the middle value                                                bad, where W ≥ 2·bad + 1
     trimmed_mean    the mean without the `bad` largest and smallest values          bad, where W ≥ 2·bad + 1
     krum            the value of the row whose W − bad − 2 neighbours are nearest   bad, where W ≥ 2·bad + 3
@@ -54,16 +53,6 @@ def mean(rows: Tensor) -> Tensor:
     tensor([2., 3.])
     """
     return total(rows) / len(rows)
-
-
-def weighted_mean(rows: Tensor, weights: Sequence[float]) -> Tensor:
-    """Σ wᵢ·rowᵢ / Σ wᵢ: with the numbers of samples as weights, workers' own means become the mean over all samples.
-
-    >>> weighted_mean(torch.tensor([[1.0], [5.0]]), weights=[3, 1])
-    tensor([2.])
-    """
-    parts = torch.tensor(weights, dtype=rows.dtype, device=rows.device) / sum(weights)
-    return total(rows * parts[:, None])
 
 
 def median(rows: Tensor) -> Tensor:

@@ -37,7 +37,6 @@ class UserExchange(Exchange):
     options: dict[str, Any] = field(default_factory=dict[str, Any])
 
     def __post_init__(self) -> None:
-        """Check what it declares."""
         for key, (kind, default) in DECLARATIONS.items():
             value = self.declared(key)
             if value is not default and not isinstance(value, kind):

@@ -52,6 +52,15 @@ class BackwardPass:
         self._over()
 
 
+def hook_tensors(output: Any, hook: Callable[[Tensor], None]) -> bool:
+    """Have backward call `hook` when it reaches a tensor in a module's output; whether there is any tensor."""
+    tensors = [*tensors_in(output)]
+    for tensor in tensors:
+        if tensor.requires_grad:
+            tensor.register_hook(hook)
+    return bool(tensors)
+
+
 def tensors_in(output: Any) -> Iterator[Tensor]:
     """The tensors in a module's output: alone, or in tuples, lists, mappings and dataclasses.
 

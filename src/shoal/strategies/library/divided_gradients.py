@@ -94,7 +94,10 @@ class DividedGradient(Tensor):
                 shown.group.all_reduce(args[1]).wait()  # found_inf: on any worker
             return None
         like = args[0] if is_mutable else first
-        if isinstance(like, cls) and _is_elementwise(func) and _fits((args, kwargs), like):
+        is_elementwise = (
+            torch.Tag.pointwise in func.tags and torch.Tag.nondeterministic_seeded not in func.tags
+        )
+        if isinstance(like, cls) and is_elementwise and _fits((args, kwargs), like):
             args, kwargs = tree_map_only(Tensor, lambda each: _part(each, like), (args, kwargs))
             result = func(*args, **kwargs)
             return like if is_mutable else cls.of(shown, like.param_name, like.shape, result)
@@ -123,10 +126,6 @@ def _norms(func: Any, args: Any, kwargs: Any) -> Any:
         for each in of
     ]
     return norms if of is args[0] else norms[0]
-
-
-def _is_elementwise(func: Any) -> bool:
-    return torch.Tag.pointwise in func.tags and torch.Tag.nondeterministic_seeded not in func.tags
 
 
 def _fits(arguments: Any, like: DividedGradient) -> bool:
@@ -175,8 +174,11 @@ class ShownGradients:
         """`slices` have their gradients: the parts of the sums."""
         self.group = group
         self._params, self._slices, self._sum_up = params, slices, sum_up
+        parts = {name: owned.grad for name, owned in slices.params.items() if owned.grad is not None}
         self._windows = {
-            name: DividedGradient.of(self, name, param.shape, self._part_of(name), is_window=True)
+            name: DividedGradient.of(
+                self, name, param.shape, parts.get(name, param.detach().new_empty(0)), is_window=True
+            )
             for name, param in params.items()
         }
         self._local: dict[str, Tensor | None] = {}
@@ -184,12 +186,6 @@ class ShownGradients:
         self._is_shown = self._has_sums = False
         self.has_local = False
         """Whether there are gradients that are not summed over the workers."""
-
-    def _part_of(self, name: str) -> Tensor:
-        owned = self._slices.params.get(name)
-        if owned is None or owned.grad is None:
-            return self._params[name].detach().new_empty(0)
-        return owned.grad
 
     def start_of(self, name: str) -> int:
         """Where this worker's part of a gradient begins."""

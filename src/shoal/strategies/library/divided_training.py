@@ -1,9 +1,9 @@
 """A user's model whose training the workers divide: the base of `shoal.OneCopy` and of the objects of `shoal.zero`."""
 
-import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial, wraps
 from types import MethodType
 from typing import Any, final
 
@@ -19,17 +19,21 @@ from shoal.strategies.library.backward_pass import BackwardPass
 from shoal.strategies.library.divided_gradients import ShownGradients
 from shoal.strategies.library.set_up import SetUp, group_of, make_equal, shared_state
 from shoal.strategies.norms import in_order
-from shoal.strategies.pieces.piece import Place
+from shoal.strategies.pieces.piece import Piece, Place
 from shoal.strategies.pieces.slices import Slices
+from shoal.strategies.pieces.state import model_pieces, names_of, whole_place
 from shoal.strategies.update import MakeKeeper, MakeOptimizer, Update
 
 
 @final
 class Trained:
-    """A model's parameters as `Slices` takes them: none is divided yet."""
+    """A model as `Slices` and `Shards` take it, with the names of `Layout`: no parameter is divided yet."""
 
-    def __init__(self, params: dict[str, Tensor]) -> None:
-        self.params = params
+    def __init__(self, model: nn.Module, params: dict[str, Tensor], rank: int = 0) -> None:
+        self.model, self.params = model, params
+        self.trained_names = names_of(model.state_dict(keep_vars=True), params)
+        self.all_names: Collection[str] = ()
+        self._rank = rank
         self.span = SpanRecorder(HostClock())
         self.sharded_over: Sequence[Group] = ()
         self.repeated: Collection[str] = ()
@@ -43,6 +47,10 @@ class Trained:
     def all_norms(self, norms: Mapping[str, Tensor]) -> Tensor:
         """The norms as they are."""
         return in_order(norms)
+
+    def pieces(self) -> list[Piece]:
+        """Parameters and buffers, of which every worker has a copy."""
+        return model_pieces(self.model.state_dict(), partial(whole_place, replica=self._rank))
 
 
 class DividedTraining(ABC):
@@ -68,7 +76,7 @@ class DividedTraining(ABC):
             raise ConfigError("the model has no parameter to train")
         self.group = group_of(group, self._trained)
         check(self.group, self._trained)
-        self._layout = Trained(dict(self._trained))
+        self._layout = Trained(model, dict(self._trained), self.group.rank)
         self._update = Update(self._layout, make_optimizer)
         self._update.check_divisible(otherwise="shoal.DistributedDataParallel")
         self._set_up = SetUp(model, how)
@@ -94,7 +102,7 @@ class DividedTraining(ABC):
         redirect_zero_grad(self.model, self.zero_grad)
         self.model.register_forward_pre_hook(lambda module, args: self._pass.forget_failed())
         for name, param in self._trained.items():
-            param.register_hook(functools.partial(self._reach, name))
+            param.register_hook(partial(self._reach, name))
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
         """The model's outputs: the same as calling the model."""
@@ -217,7 +225,7 @@ def show_wholes(
     def of_slices(call: Callable[..., Any]) -> Callable[..., Any]:
         """A method that reads or loads the state of what the optimizer updates."""
 
-        @functools.wraps(call)
+        @wraps(call)
         def called(*args: Any, **kwargs: Any) -> Any:
             with with_slices():
                 return call(*args, **kwargs)

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 from typing import Any, final
 
+import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
@@ -90,6 +91,15 @@ def broadcast_state(group: Group, state: dict[str, Tensor], root: int = 0) -> No
     """Copy the root's tensors to all workers."""
     for tensor in state.values():
         group.broadcast(tensor, root).wait()
+
+
+def total_samples(group: Group, here: int) -> float:
+    """The samples of all workers in a step; each says how many it has. A collective."""
+    total = torch.tensor([float(here)], dtype=torch.float64)
+    group.all_reduce(total).wait()
+    if not total.item():
+        raise ConfigError("no worker has samples: all called batch(num_samples=0)")
+    return total.item()
 
 
 @final

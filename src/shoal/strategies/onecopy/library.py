@@ -139,8 +139,7 @@ class OneCopy(DividedTraining):
                 "Use shoal.zero or shoal.DistributedDataParallel, whose batch() knows the numbers before backward.",
             )
         if total:
-            self._weights.sum_gradients()
-            self._weights.divide_gradients(total)
+            self._weights.sum_gradients(divisor=total)
         self._has_samples, self._is_summed = bool(total), True
         for param in self._trained.values():
             param.grad = None

@@ -96,17 +96,14 @@ class MappedWeights:
         own = self.slices.add(bucket, weights, gradients[0])
         return [each[own] for each in gradients]
 
-    def sum_gradients(self) -> None:
-        """Sum this worker's slice over the workers, once all have written their gradients.
+    def sum_gradients(self, divisor: float = 1) -> None:
+        """Sum this worker's slice over the workers, once all have written their gradients, and divide the sum.
 
         The optimizer skips parameters for which no worker has a gradient, as on one machine.
         """
         for parts in self._gradients:
             reduce_into_first(Op.SUM, parts)
+            if divisor != 1:
+                parts[0].div_(divisor)
         for name, (owned, gradient) in self._owned.items():
             owned.grad = None if self._params[name].grad is None else gradient
-
-    def divide_gradients(self, number: float) -> None:
-        """Divide the sums."""
-        for parts in self._gradients:
-            parts[0].div_(number)

@@ -151,3 +151,8 @@ class Piece:
 def by_name(pieces: Iterable[Piece]) -> dict[str, Tensor]:
     """The tensors of pieces by their names, as this worker holds them."""
     return {piece.name: piece.values for piece in pieces}
+
+
+def floats_of(pieces: Iterable[Piece]) -> dict[str, Tensor]:
+    """The tensors of floating-point (or complex) numbers among pieces, by name: workers can average them."""
+    return {piece.name: piece.tensor for piece in pieces if piece.tensor.dtype.to_real().is_floating_point}

@@ -36,7 +36,15 @@ class WholeTensors:
         self._mine = {
             piece.name: piece for piece in pieces if piece.is_saved and piece.name.startswith(prefix)
         }
-        described = [_described(piece) for piece in self._mine.values()]
+        described = [
+            (
+                piece.name,
+                str(piece.tensor.dtype).removeprefix("torch."),
+                piece.place.record(),
+                tuple(piece.tensor.shape),
+            )
+            for piece in self._mine.values()
+        ]
         self.parts: dict[str, list[HeldPart]] = {}
         """The parts of each whole tensor, by its name."""
         for rank, text in enumerate(gather_texts(group, json.dumps(described))):
@@ -87,11 +95,6 @@ def weights_sha256(pieces: Sequence[Piece], group: Group) -> str:
     for name, tensor in WholeTensors(pieces, group):
         fingerprint.add(name, tensor)
     return fingerprint.shared(group)
-
-
-def _described(piece: Piece) -> tuple[object, ...]:
-    dtype = str(piece.tensor.dtype).removeprefix("torch.")
-    return piece.name, dtype, piece.place.record(), tuple(piece.tensor.shape)
 
 
 def _on_host(tensor: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ Workers are threads that train a small network in float64, so that only a wrong 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple
 
 import torch
@@ -19,8 +20,16 @@ from shoal.config.sections.optimizer import AdamConfig, OptimizerConfig, SgdConf
 from shoal.data.dataset import Batch
 from shoal.events.spans import HostClock, SpanRecorder
 from shoal.models import build_loss
-from shoal.strategies.exchange.contract import Verdict
-from shoal.strategies.exchange.exam import LIMIT_S, Broken, Stuck, together_on
+from shoal.strategies.exchange.exam import (
+    LIMIT_S,
+    Broken,
+    Check,
+    Value,
+    Verdict,
+    examined,
+    num_workers,
+    together_on,
+)
 from shoal.strategies.exchange.exchange import AllReduce
 from shoal.strategies.gradient_engine import build_engine
 from shoal.strategies.guard import Guard
@@ -51,33 +60,9 @@ class StrategySubject:
     limit_s: float = LIMIT_S
 
 
-class Clause(NamedTuple):
-    """One sentence of the contract."""
-
-    sentence: str
-    run: Callable[[StrategySubject, int], None]
-    """Raises `Broken` if this number of workers violates it."""
-    applies: Callable[[StrategySubject], bool] = lambda subject: True
-
-
 def examine_strategy(subject: StrategySubject) -> Iterator[Verdict]:
     """Check all clauses that apply, in order; a strategy that does not return ends the examination."""
-    for name, clause in CLAUSES.items():
-        if not clause.applies(subject):
-            continue
-        problem, ends = "", False
-        for size in subject.sizes:
-            try:
-                with warnings.catch_warnings():  # replicas begin with different weights on purpose
-                    warnings.filterwarnings("ignore", "the workers' initial parameters differed")
-                    clause.run(subject, size)
-            except Broken as broken:
-                ends = isinstance(broken, Stuck) or name == "trains"
-                problem = f"{size} worker{'s' * (size > 1)}: {broken}" + "\nNo further check was made." * ends
-                break
-        yield Verdict(name, clause.sentence, problem)
-        if ends:
-            return
+    return examined(CLAUSES, subject, num_workers)
 
 
 def shares_of(size: int) -> dict[str, tuple[int, ...]]:
@@ -148,7 +133,13 @@ def _members(
         # Another seed on every worker: the strategy itself makes replicas start equal.
         return work(subject.make(parts_for(group, optimizer, seed=group.rank)))
 
-    return together_on(size, subject.limit_s, member)
+    return _together(subject, size, member)
+
+
+def _together(subject: StrategySubject, size: int, work: Callable[[Group], Value]) -> list[Value]:
+    with warnings.catch_warnings():  # replicas begin with different weights on purpose
+        warnings.filterwarnings("ignore", "the workers' initial parameters differed")
+        return together_on(size, subject.limit_s, work)
 
 
 # The clauses. The table at the end says what each requires.
@@ -212,7 +203,7 @@ def _goes_on(subject: StrategySubject, size: int) -> None:
         return {piece.name: piece.tensor.clone() for piece in saved}
 
     kept: dict[str, Tensor] = {}
-    for each in reversed(together_on(size, subject.limit_s, save)):
+    for each in reversed(_together(subject, size, save)):
         kept |= each  # rank 0's copy of what all have
 
     def resume(strategy: Strategy) -> list[State]:
@@ -228,14 +219,25 @@ def _goes_on(subject: StrategySubject, size: int) -> None:
                 )
 
 
-CLAUSES: dict[str, Clause] = {
-    "trains": Clause("Five steps end, with finite numbers, also where a worker has no samples.", _trains),
-    "one machine": Clause(
+CLAUSES: dict[str, Check] = {
+    "trains": Check(
+        "Five steps end, with finite numbers, also where a worker has no samples.",
+        _trains,
+        attrgetter("sizes"),
+    ),
+    "one machine": Check(
         f"After every step, loss, weights and moments are one machine's (≤ {BOUND:.0e}), for shares of any size.",
         _equals_one_machine,
-        lambda subject: subject.is_exact,
+        attrgetter("sizes"),
+        attrgetter("is_exact"),
     ),
-    "one model": Clause("All workers evaluate, save and export the same weights, to the bit.", _is_one_model),
-    "resume": Clause("A run that is stopped and resumed continues with the same bits.", _goes_on),
+    "one model": Check(
+        "All workers evaluate, save and export the same weights, to the bit.",
+        _is_one_model,
+        attrgetter("sizes"),
+    ),
+    "resume": Check(
+        "A run that is stopped and resumed continues with the same bits.", _goes_on, attrgetter("sizes")
+    ),
 }
 """The contract of a strategy of whole replicas."""

@@ -15,6 +15,7 @@ from shoal.data.dataset import Batch
 from shoal.errors import ConfigError
 
 MOST_DIMS = 8
+FORM_NUMEL = 2 + MOST_DIMS
 
 
 def in_lockstep(group: Group, parts: Iterable[Batch], device: torch.device) -> Iterator[Batch]:
@@ -22,15 +23,15 @@ def in_lockstep(group: Group, parts: Iterable[Batch], device: torch.device) -> I
     mine = iter(parts)
     while True:
         part = next(mine, None)
-        form = torch.zeros(2 * (2 + MOST_DIMS), dtype=torch.int64)
+        form = torch.zeros(2 * FORM_NUMEL, dtype=torch.int64)
         if part is not None:
-            form = torch.cat([_form(part.inputs), _form(part.labels)])
+            form = torch.cat([form_of(each[:0]) for each in (part.inputs, part.labels)])
         # All samples have the same form: workers with a part send it to those without.
         group.all_reduce(form, Op.MAX).wait()
         if not form.any():
             return
         if part is None:
-            inputs, labels = (_empty(half, device) for half in form.chunk(2))
+            inputs, labels = (empty_of(half, device) for half in form.chunk(2))
             part = Batch(inputs, labels, 0)
         yield part
 
@@ -53,19 +54,17 @@ def in_rounds(group: Group, parts: Iterable[Batch]) -> Iterator[Batch | None]:
         part = following
 
 
-def _form(tensor: Tensor) -> Tensor:
-    """The dtype and shape of a sample, as numbers above 0."""
+def form_of(tensor: Tensor) -> Tensor:
+    """The dtype and shape of samples as `FORM_NUMEL` numbers, of which the first is above 0."""
     if tensor.dim() > MOST_DIMS:
         raise ConfigError(
             f"samples have {tensor.dim() - 1} dimensions; at most {MOST_DIMS - 1} are supported"
         )
-    shape = tensor.shape[1:]
-    return torch.tensor(
-        [1 + DTYPES.index(tensor.dtype), tensor.dim(), *shape, *[0] * (MOST_DIMS - len(shape))]
-    )
+    padding = [0] * (MOST_DIMS - tensor.dim())
+    return torch.tensor([1 + DTYPES.index(tensor.dtype), tensor.dim(), *tensor.shape, *padding])
 
 
-def _empty(form: Tensor, device: torch.device) -> Tensor:
-    """An empty batch of that form."""
+def empty_of(form: Tensor, device: torch.device) -> Tensor:
+    """An uninitialised tensor of that form."""
     kind, dims, *lengths = form.tolist()
-    return torch.empty(0, *lengths[: dims - 1], dtype=DTYPES[kind - 1], device=device)
+    return torch.empty(lengths[:dims], dtype=DTYPES[kind - 1], device=device)

@@ -11,14 +11,11 @@ import torch
 from torch import Tensor
 
 from shoal.comm.group import Group, Work
-from shoal.errors import DivergedError
-from shoal.strategies.buckets.bucket import Bucket, Region
+from shoal.strategies.buckets.bucket import Bucket
 from shoal.strategies.buckets.gradient_slots import copy_gradients, second_gradient
-from shoal.strategies.buckets.plan import MIB, Kind, PlannedBucket, Size, plan
+from shoal.strategies.buckets.plan import MIB, Kind, plan, regions_of
 from shoal.strategies.buckets.unused import refuse_unused
-from shoal.strategies.exchange.exchange import Exchange
 from shoal.strategies.gradient_engine import OnFinal
-from shoal.strategies.guard import Guard, square_of
 from shoal.strategies.layout.layout import Layout
 from shoal.strategies.strategy import Share
 from shoal.strategies.update import Update
@@ -83,30 +80,19 @@ class StepInBackward:
             param.grad = None
 
 
-class _Memory:
-    """One of two memories of a kind, and the bucket that is being summed there."""
-
-    def __init__(self, flat: Tensor) -> None:
-        self.flat = flat
-        self.turn: _Turn | None = None
-        self.work: Work | None = None
-
-
 class _Turn:
-    """A bucket, and the memory that it uses when it is its turn."""
+    """A bucket whose memory others use before and after it."""
 
-    def __init__(self, planned: PlannedBucket, params: Mapping[str, Tensor], memory: _Memory) -> None:
-        names = [*params]
-        self.names = [names[index] for index in planned.params]
-        self.params = [params[name] for name in self.names]
-        self.memory = memory
-        self.missing = {*self.names}
-        regions: dict[str, Region] = {}
-        offset = 0
-        for name, param in zip(self.names, self.params, strict=True):
-            regions[name] = Region(offset, param.shape, torch.empty(param.shape, device="meta").stride())
-            offset += param.numel()
-        self.bucket = Bucket(memory.flat[: planned.numel], regions)
+    def __init__(self, params: Mapping[str, Tensor], memory: Tensor, before: "_Turn | None") -> None:
+        self.params, self.memory = params, memory
+        self.before = before
+        """The bucket that uses the memory before this one."""
+        self.missing = {*params}
+        """Parameters whose gradients are not final."""
+        self.work: Work | None = None
+        """The sum that is under way."""
+        numel = sum(param.numel() for param in params.values())
+        self.bucket = Bucket(memory[:numel], regions_of(params))
 
 
 @final
@@ -133,32 +119,28 @@ class RotatingBuckets:
         """Constructing it is a collective. A bucket is full with `most_bytes` or more."""
         self._group, self._send, self._arrived = group, send, arrived
         self._num_params = len(params)
-        sizes = [Size(param.numel(), Kind(param.dtype, param.device)) for param in params.values()]
-        planned = plan(sizes, [*reversed(range(len(sizes)))], most_bytes, most_bytes)
-        memories: dict[Kind, list[_Memory]] = {}
-        for kind in dict.fromkeys(each.kind for each in planned):
-            numels = sorted((each.numel for each in planned if each.kind == kind), reverse=True)
-            memories[kind] = [_Memory(group.empty(numels[0], *kind)) for _ in numels[:2]]
+        planned = plan([*params.values()], [*reversed(range(len(params)))], most_bytes, most_bytes)
         self._turns: list[_Turn] = []
-        counts = dict.fromkeys(memories, 0)
+        names, of_kind = [*params], dict[Kind, list[_Turn]]()
         for each in planned:
-            two = memories[each.kind]
-            self._turns.append(_Turn(each, params, two[counts[each.kind] % len(two)]))
-            counts[each.kind] += 1
+            alike = of_kind.setdefault(each.kind, [])
+            before = alike[-2] if len(alike) > 1 else None
+            most = max(other.numel for other in planned if other.kind == each.kind)
+            memory = group.empty(most, *each.kind) if before is None else before.memory
+            alike.append(_Turn({names[index]: params[names[index]] for index in each.params}, memory, before))
+            self._turns.append(alike[-1])
         self._next = 0
         """The bucket to be sent next."""
         self._is_running = False
-        self._removers = [
-            on_final(param, partial(self._final, turn, name))
-            for turn in self._turns
-            for name, param in zip(turn.names, turn.params, strict=True)
-        ]
+        for turn in self._turns:
+            for name, param in turn.params.items():
+                on_final(param, partial(self._final, turn, name))
 
     def begin(self) -> None:
         """The last backward pass before an update starts."""
         self._next, self._is_running = 0, True
         for turn in self._turns:
-            turn.missing = {*turn.names}
+            turn.missing = {*turn.params}
 
     def _final(self, turn: _Turn, name: str, param: Tensor) -> None:
         del param
@@ -172,24 +154,25 @@ class RotatingBuckets:
         while self._next < len(self._turns) and not self._turns[self._next].missing:
             turn = self._turns[self._next]
             self._next += 1
-            self._finish(turn.memory)
+            if turn.before is not None:
+                self._finish(turn.before)
             with torch.no_grad():
-                copy_gradients(dict(zip(turn.names, turn.params, strict=True)), turn.bucket.views)
-            for param in turn.params:
+                copy_gradients(turn.params, turn.bucket.views)
+            for param in turn.params.values():
                 param.grad = None
-            turn.memory.turn, turn.memory.work = turn, self._send(turn.bucket)
+            turn.work = self._send(turn.bucket)
 
-    def _finish(self, memory: _Memory) -> None:
-        """Wait for the sum in a memory, if one is under way, and have it used."""
-        turn, work = memory.turn, memory.work
-        if turn is None or work is None:
+    def _finish(self, turn: _Turn) -> None:
+        """Wait for the sum of a bucket, if it is under way, and have it used."""
+        if turn.work is None:
             return
-        memory.turn = memory.work = None
+        work, turn.work = turn.work, None
         work.wait()
-        for param, view in zip(turn.params, turn.bucket.views, strict=True):
+        params = [*turn.params.values()]
+        for param, view in zip(params, turn.bucket.views, strict=True):
             param.grad = view
-        self._arrived(turn.bucket, turn.params)
-        for param in turn.params:
+        self._arrived(turn.bucket, params)
+        for param in params:
             param.grad = None
 
     def complete(self) -> None:
@@ -198,70 +181,11 @@ class RotatingBuckets:
         if not has_samples:
             self._next = 0
         left = self._turns[self._next :]
-        missing = [
-            name
-            for turn in left
-            for name, param in zip(turn.names, turn.params, strict=True)
-            if param.grad is None
-        ]
+        missing = [name for turn in left for name, param in turn.params.items() if param.grad is None]
         if missing and has_samples:
             refuse_unused(self._group, missing, self._num_params)
         for turn in left:
             turn.missing.clear()
         self._send_full()
         for turn in self._turns:
-            if turn.memory.turn is turn:
-                self._finish(turn.memory)
-
-    def remove(self) -> None:
-        """Remove the hooks from the parameters."""
-        for remove in self._removers:
-            remove()
-
-
-@final
-class SumsInBackward:
-    """The same under `ddp`: buckets are summed over the workers during backward, and each sum updates its parameters.
-
-    A sum that is not finite stops all workers before it reaches a weight: they hold the same sum, so all find it. The
-    weights of buckets before it have been updated by then, with finite numbers.
-    """
-
-    def __init__(
-        self, layout: Layout, update: Update, exchange: Exchange, guard: Guard, bucket_mib: float
-    ) -> None:
-        self._layout, self._update, self._guard = layout, update, guard
-        self._lr = 0.0
-        self._share = Share((), 1, 0)
-        group = guard.group
-        self._buckets = RotatingBuckets(
-            group,
-            layout.params,
-            layout.on_final,
-            partial(self._send, exchange),
-            self._arrived,
-            bucket_bytes(bucket_mib),
-        )
-
-    def __call__(self, share: Share, lr: float) -> Tensor:
-        """Compute, sum and update; returns this worker's part of the loss."""
-        self._lr, self._share = lr, share
-        loss = self._layout.gradients(share, before_last=self._buckets.begin)
-        with self._layout.span("exchange", "move"):
-            self._buckets.complete()
-        return loss
-
-    def _send(self, exchange: Exchange, bucket: Bucket) -> Work:
-        self._guard.look(bucket.gradients)
-        return exchange(self._guard.group, bucket)
-
-    def _arrived(self, bucket: Bucket, params: Sequence[Tensor]) -> None:
-        if not square_of(bucket.gradients).isfinite():
-            # Names the workers whose gradients are not finite; where all are, their sum is not.
-            self._guard.agree(self._layout.zero, self._share)
-            raise DivergedError(
-                f"the sum of the workers' gradients of {bucket.names[0]} is not finite: stopped before it reached the "
-                "weights",
-                "Try a tenth of the learning rate.",
-            )
-        self._update.step_only(params, self._lr)
+            self._finish(turn)

@@ -83,9 +83,7 @@ class SyncBatchNorm(_BatchNorm):
     @classmethod
     def _of(cls, norm: _BatchNorm, group: Group | None) -> "SyncBatchNorm":
         made = cls(norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats)
-        for name in ("weight", "bias"):
-            setattr(made, name, getattr(norm, name))
-        for name in ("running_mean", "running_var", "num_batches_tracked"):
+        for name in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked"):
             setattr(made, name, getattr(norm, name))
         made.training = norm.training
         made.group = group

@@ -10,7 +10,7 @@ from shoal.comm.group import Group
 from shoal.config.custom import calling, check_options, load, no_exit
 from shoal.config.sections.values import Custom
 from shoal.errors import ConfigError, ShoalError
-from shoal.strategies.pieces.piece import Piece
+from shoal.strategies.pieces.piece import Piece, floats_of
 from shoal.strategies.replicas.initial_state import sync_initial_state
 from shoal.strategies.replicas.sync import Sync, SyncParts
 from shoal.strategies.strategy import Share, StepResult, Strategy
@@ -68,7 +68,10 @@ class ReplicaSync(Sync):
 
     def step(self, share: Share, lr: float) -> StepResult:
         """One update on one batch, of which this worker has a share."""
-        self._continue_with_own()
+        if self._own_weights is not None:
+            for name, tensor in self._floats().items():
+                tensor.copy_(self._own_weights[name])
+            self._own_weights = None
         layout = self._layout
         loss = layout.gradients(share)
         with layout.span("exchange", "move"):
@@ -119,14 +122,7 @@ class ReplicaSync(Sync):
 
     def _floats(self) -> dict[str, Tensor]:
         """Weights and statistics; counts are the same on all workers."""
-        found = {piece.name: piece.tensor for piece in self._layout.pieces()}
-        return {name: tensor for name, tensor in found.items() if tensor.dtype.to_real().is_floating_point}
-
-    def _continue_with_own(self) -> None:
-        if self._own_weights is not None:
-            for name, tensor in self._floats().items():
-                tensor.copy_(self._own_weights[name])
-            self._own_weights = None
+        return floats_of(self._layout.pieces())
 
     def _own_name(self, name: str) -> str:
         return f"replica.rank{self._group.rank}of{self._group.size}.{name}"

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from shoal.comm.group import Group, Work
 from shoal.errors import ConfigError
-from shoal.strategies.library.backward_pass import NO_PASS, current_pass, tensors_in
+from shoal.strategies.library.backward_pass import NO_PASS, current_pass, hook_tensors
 from shoal.strategies.zero.units import Unit, users_of
 
 _START = ("start", -1)
@@ -44,46 +44,38 @@ class UnitMemory:
         # A use that nothing gathers for gives NaN, which never reaches the weights, and not a read of freed memory.
         nan = torch.full((), torch.nan, dtype=unit.kind.dtype, device=unit.kind.device)
         self._absent = [nan.expand(view.shape) for view in self._views]
-        self._work: Work | None = None
+        self.work: Work | None = None
+        """While it is being gathered."""
         self.is_here = False
         self.num_running = 0
         """Calls of modules under way that use it."""
         self.is_in_backward = False
+        """Whether backward needs it until its gradients are final."""
         for param, view in zip(self._params, self._views, strict=True):
             view.copy_(param.detach())
         self.piece.copy_(unit.piece_of(self._whole, group.rank))
         self.free()
 
-    @property
-    def is_under_way(self) -> bool:
-        """Whether it is being gathered."""
-        return self._work is not None
-
-    @property
-    def is_needed(self) -> bool:
-        """Whether a module that uses it is running, or backward needs it until its gradients are final."""
-        return self.num_running > 0 or self.is_in_backward
-
     def start(self) -> None:
         """Start to gather it."""
-        if self._work is None and not self.is_here:
+        if self.work is None and not self.is_here:
             self._storage.resize_(self._num_bytes)
-            self._work = self._group.all_gather(self._whole, self.piece)
+            self.work = self._group.all_gather(self._whole, self.piece)
 
     def wait(self) -> None:
         """Return when the parameters are here."""
         self.start()
-        if self._work is not None:
-            self._work.wait()
-            self._work, self.is_here = None, True
+        if self.work is not None:
+            self.work.wait()
+            self.work, self.is_here = None, True
             for param, view in zip(self._params, self._views, strict=True):
                 param.data = view
 
     def free(self) -> None:
         """Free all of it but this worker's piece."""
-        if self._work is not None:
-            self._work.wait()
-            self._work = None
+        if self.work is not None:
+            self.work.wait()
+            self.work = None
         for param, absent in zip(self._params, self._absent, strict=True):
             param.data = absent
         self._storage.resize_(0)
@@ -117,17 +109,14 @@ class GatheredParameters:
         """Modules that were not called yet, each with the parameters that it has gathered while it runs."""
         self._never_gathered = set(params)
         """Parameters that no module was called for."""
-        self._handles: list[Any] = []
         for module, needed in users_of(model, params, units).items():
             memories = [self.units[index] for index in needed]
             inside = {named_params[id(param)] for param in module.parameters() if id(param) in named_params}
             self._uncalled[module] = {name for name in inside if of_unit[name] in needed}
             after = partial(self._after_forward, names[module], memories)
-            self._handles += [
-                module.register_forward_pre_hook(partial(self._before_forward, memories)),
-                # Called after errors, too: a checkpoint ends its second forward pass with one.
-                module.register_forward_hook(after, always_call=True),
-            ]
+            module.register_forward_pre_hook(partial(self._before_forward, memories))
+            # Called after errors, too: a checkpoint ends its second forward pass with one.
+            module.register_forward_hook(after, always_call=True)
 
     def _before_forward(self, memories: Sequence[UnitMemory], module: nn.Module, args: Any) -> None:
         del args
@@ -145,16 +134,12 @@ class GatheredParameters:
             memory.num_running -= 1
         if not torch.is_grad_enabled() or output is None:
             return
-        outputs = list(tensors_in(output))
-        if not outputs:
+        if not hook_tensors(output, partial(self._before_backward, memories)):
             raise ConfigError(
                 f"no tensor was found in the output of module '{name}' ({type(module).__name__}), of type "
                 f"{type(output).__name__}: stage 3 needs one to gather parameters for backward",
                 "Return tensors in tuples, lists, mappings or dataclasses, or use stage 2.",
             )
-        for tensor in outputs:
-            if tensor.requires_grad:
-                tensor.register_hook(partial(self._before_backward, memories))
 
     def _before_backward(self, memories: Sequence[UnitMemory], gradient: Tensor) -> None:
         del gradient
@@ -168,7 +153,8 @@ class GatheredParameters:
             if not memory.is_here:
                 self._following[self._reached] = memory.unit.index
                 for other in self.units:
-                    if other.is_here and not other.is_needed and other not in memories:
+                    is_needed = other.num_running or other.is_in_backward or other in memories
+                    if other.is_here and not is_needed:
                         other.free()
                 memory.wait()
             self._reached = phase, memory.unit.index
@@ -197,10 +183,5 @@ class GatheredParameters:
         self._reached = _START
         for memory in self.units:
             memory.num_running, memory.is_in_backward = 0, False
-            if memory.is_here or memory.is_under_way:
+            if memory.is_here or memory.work is not None:
                 memory.free()
-
-    def remove(self) -> None:
-        """Remove the hooks from the modules."""
-        for handle in self._handles:
-            handle.remove()

@@ -1,7 +1,8 @@
 """Gradients summed to their owners: each unit is reduce-scattered when its gradients are final, and then freed."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import cycle
 from typing import final
 
 import torch
@@ -106,29 +107,21 @@ class OwnedGradients:
         self._look, self._left = look, left
         self.present: set[str] = set()
         """Parameters that had a gradient here since `restart`."""
-        boxes: dict[Kind, list[Outbox]] = {}
-        for unit in units:
-            boxes.setdefault(unit.kind, [])
-        for kind, two in boxes.items():
+        boxes: dict[Kind, Iterator[Outbox]] = {}
+        for kind in dict.fromkeys(unit.kind for unit in units):
             alike = [unit for unit in units if unit.kind == kind]
             largest = max(alike, key=lambda unit: unit.numel)
-            two += [Outbox(group.empty(largest.numel, *kind), largest.piece) for _ in alike[:2]]
-        self.slots: list[UnitSlots] = []
-        for unit in units:
-            two = boxes[unit.kind]
             # Units of one kind take turns.
-            box = two[sum(slots.unit.kind == unit.kind for slots in self.slots) % len(two)]
-            self.slots.append(UnitSlots(unit, params, box, keeps_sums))
+            boxes[kind] = cycle([Outbox(group.empty(largest.numel, *kind), largest.piece) for _ in alike[:2]])
+        self.slots = [UnitSlots(unit, params, next(boxes[unit.kind]), keeps_sums) for unit in units]
         self._order = [*reversed(self.slots)]
         self._next = len(self._order)
-        self._is_running = self._is_held = False
+        self.is_running = self._is_held = False
+        """Whether a pass has begun and is not complete; whether its gradients stay in `param.grad`."""
         self._weight: Factor | None = None
-        self._removers = [
-            on_final(param, partial(self._final, slots, name))
-            for slots in self.slots
-            for name, param in slots.params.items()
-            if early
-        ]
+        for slots in self.slots if early else ():
+            for name, param in slots.params.items():
+                on_final(param, partial(self._final, slots, name))
 
     def restart(self) -> None:
         """Start a step: sums of earlier passes are dropped."""
@@ -138,7 +131,7 @@ class OwnedGradients:
 
     def begin(self, weight: Factor | None = None) -> None:
         """A backward pass starts, whose gradients, times the weight, are summed."""
-        self._next, self._is_running, self._weight = 0, True, weight
+        self._next, self.is_running, self._weight = 0, True, weight
         self._expect_all()
 
     def hold(self) -> None:
@@ -150,23 +143,18 @@ class OwnedGradients:
         for slots in self.slots:
             slots.missing = {*slots.params}
 
-    @property
-    def is_running(self) -> bool:
-        """Whether a pass has begun and is not complete."""
-        return self._is_running
-
     def _final(self, slots: UnitSlots, name: str, param: Tensor) -> None:
         del param
-        if not self._is_running and not self._is_held:
+        if not self.is_running and not self._is_held:
             return
         if name in slots.missing:
             slots.missing.remove(name)
             if not slots.missing:
                 if self._left is not None:
                     self._left(slots.unit)
-                if self._is_running:
+                if self.is_running:
                     self._send_final()
-        elif self._is_running:
+        elif self.is_running:
             raise second_gradient(name, "Use use_reentrant=False where the model is checkpointed.")
 
     def _send_final(self) -> None:
@@ -177,20 +165,20 @@ class OwnedGradients:
 
     def complete(self) -> None:
         """The pass is over: send the other units, and wait until this worker has its sums."""
-        if not self._is_running:
+        if not self.is_running:
             self.begin()
         for slots in self._order[self._next :]:
             slots.missing.clear()
         self._send_final()
         for slots in self.slots:
             slots.outbox.wait()
-        self._is_running, self._weight = False, None
+        self.is_running, self._weight = False, None
 
     def abandon(self) -> None:
         """Forget a pass that has failed, here and on all other workers; wait for what is being sent."""
         for slots in self.slots:
             slots.outbox.wait()
-        self._is_running, self._weight = False, None
+        self.is_running, self._weight = False, None
         self.restart()
 
     def _send(self, slots: UnitSlots) -> None:
@@ -208,8 +196,3 @@ class OwnedGradients:
             box.adds_to, total = total, box.received(total.numel())
         slots.is_first = False
         box.work = self._group.reduce_scatter(total, slots.memory)
-
-    def remove(self) -> None:
-        """Remove the hooks from the parameters."""
-        for remove in self._removers:
-            remove()

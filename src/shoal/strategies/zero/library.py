@@ -11,19 +11,19 @@ from shoal.comm.group import Group
 from shoal.config.arguments import checks_arguments
 from shoal.config.sections.values import Mebibytes, Number
 from shoal.errors import ConfigError
-from shoal.strategies.buckets.gradient_slots import Factor
+from shoal.strategies.buckets.gradient_slots import Factor, factor_of
 from shoal.strategies.buckets.unused import Unused
 from shoal.strategies.gradient_engine import torch_on_final
-from shoal.strategies.library.backward_pass import tensors_in
+from shoal.strategies.library.backward_pass import hook_tensors
 from shoal.strategies.library.divided_training import DividedTraining
-from shoal.strategies.library.set_up import check_threads
+from shoal.strategies.library.set_up import check_threads, total_samples
 from shoal.strategies.pieces.piece import Piece
 from shoal.strategies.pieces.whole_tensors import WholeTensors
 from shoal.strategies.replicas.sync_batchnorm import give_group
 from shoal.strategies.update import MakeKeeper
 from shoal.strategies.zero.offload import OffloadTo
 from shoal.strategies.zero.offload import offload as offloading
-from shoal.strategies.zero.shards import HeldState, ShardOptions, Shards
+from shoal.strategies.zero.shards import ShardOptions, Shards
 from shoal.strategies.zero.units import UnitOf
 
 
@@ -96,11 +96,9 @@ class ShardedModel(DividedTraining):
         self.stage = stage
         give_group(model, self.group, lambda: self._weight)
         self._weight = 1 / self.group.size
-        self._factor: Factor | None = None
         self._num_passes = 0
         options = ShardOptions(stage, unit_mib, unit_of, unused, early=stage > 1)
-        held = HeldState.of(model, self._trained, self.group.rank)
-        self._shards = Shards(self.group, model, self._layout, torch_on_final, options, held)
+        self._shards = Shards(self.group, self._layout, torch_on_final, options)
         if not self._shards.is_gathered:
             self._set_up.fix_memory(self._trained)
         self._divide(self._shards.slices, keeper)
@@ -114,14 +112,12 @@ class ShardedModel(DividedTraining):
         """Backward through the model's outputs is a pass, whatever passes run inside it (checkpoints)."""
         del module, args
         if torch.is_grad_enabled():
-            for tensor in tensors_in(output):
-                if tensor.requires_grad:
-                    tensor.register_hook(lambda gradient: self._begin_pass(outermost=True))
+            hook_tensors(output, lambda gradient: self._begin_pass(outermost=True))
 
     def _begin_pass(self, outermost: bool = False) -> None:
         super()._begin_pass(outermost)
         if self.stage > 1 and not self._shards.gradients.is_running:
-            self._shards.gradients.begin(self._as_factor())
+            self._shards.gradients.begin(self._factor)
 
     def _end_pass(self) -> None:
         if self._shards.gradients.is_running:
@@ -141,10 +137,9 @@ class ShardedModel(DividedTraining):
         self._reached.clear()
         self._num_passes = 0
 
-    def _as_factor(self) -> Factor | None:
-        if self._factor is None or self._factor.value != self._weight:
-            self._factor = Factor(self._weight)
-        return None if self._weight == 1 else self._factor
+    @property
+    def _factor(self) -> Factor | None:
+        return None if self._weight == 1 else factor_of(self._weight)
 
     @contextmanager
     @checks_arguments
@@ -154,12 +149,9 @@ class ShardedModel(DividedTraining):
         All workers enter it together; it makes one small all-reduce. A worker without samples runs no pass if the
         others run one; where parameters are gathered, it runs the model on an empty batch.
         """
-        total = torch.tensor([float(num_samples)], dtype=torch.float64)
-        self.group.all_reduce(total).wait()
-        if not total.item():
-            raise ConfigError("no worker has samples: all called batch(num_samples=0)")
+        of_all = total_samples(self.group, num_samples)
         before, passes = self._weight, self._num_passes
-        self._weight = num_samples / total.item()
+        self._weight = num_samples / of_all
         try:
             yield
             if self.stage == 1:
@@ -182,7 +174,7 @@ class ShardedModel(DividedTraining):
         """Sum all gradients that are here over the workers."""
         self._set_up.check()
         self._hide()
-        self._shards.gradients.begin(self._as_factor())
+        self._shards.gradients.begin(self._factor)
         self._end_pass()
 
     # The update.

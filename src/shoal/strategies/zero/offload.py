@@ -15,6 +15,7 @@ import os
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Literal, final
 
@@ -52,7 +53,6 @@ class OffloadedState:
         make_optimizer: MakeOptimizer,
     ) -> None:
         self._optimizer = optimizer
-        self._names = {id(param): name for name, param in params.items()}
         self._on_gpu = any(param.is_cuda for param in params.values())
         if to == "memory" and not self._on_gpu and params:
             raise ConfigError(
@@ -67,8 +67,8 @@ class OffloadedState:
             )
         kinds = state_kinds(make_optimizer, [*params.values()]) if params else []
         sizes = [
-            (name, param, key, dtype)
-            for (name, param), of_one in zip(params.items(), kinds, strict=True)
+            (param, key, dtype)
+            for param, of_one in zip(params.values(), kinds, strict=True)
             for key, dtype in of_one.items()
         ]
         if params and not sizes:
@@ -76,17 +76,17 @@ class OffloadedState:
                 f"offload has no effect: {type(optimizer).__name__} keeps no state for the elements of a parameter",
                 "Use an optimizer with momentum, or leave offload out.",
             )
-        self._homes: dict[str, dict[str, Tensor]] = {name: {} for name in params}
+        self._homes: dict[int, dict[str, Tensor]] = {id(param): {} for param in params.values()}
         """The memory of each slice's state, in the slice's shape."""
         memory = _memory(
-            to, folder, sum(_aligned(param.numel() * dtype.itemsize) for _, param, _, dtype in sizes)
+            to, folder, sum(_aligned(param.numel() * dtype.itemsize) for param, _, dtype in sizes)
         )
         offset = 0
         # All state of one name together, in the order of the slices.
-        for name, param, key, dtype in sorted(sizes, key=lambda size: size[2]):
+        for param, key, dtype in sorted(sizes, key=lambda size: size[1]):
             num_bytes = param.numel() * dtype.itemsize
             home = memory[offset : offset + num_bytes].view(dtype).view(param.shape)
-            self._homes[name][key] = home
+            self._homes[id(param)][key] = home
             offset += _aligned(num_bytes)
             if isinstance(optimizer, Elementwise) and not self._on_gpu:
                 optimizer.state[param][key] = home  # missing state starts at zero
@@ -95,8 +95,13 @@ class OffloadedState:
 
     def step(self) -> None:
         """Update all slices that have a gradient."""
-        updated = self._updated()
-        is_complete = all(id(param) not in self._names or self._has_state(param) for param in updated)
+        groups: Iterable[Sequence[Tensor]] = (group["params"] for group in self._optimizer.param_groups)
+        updated = [param for group in groups for param in group if param.grad is not None]
+        is_complete = all(
+            self._optimizer.state.get(param, {}).get(key) is not None
+            for param in updated
+            for key in self._homes.get(id(param), ())
+        )
         if not self._on_gpu and (is_complete or not self._one_at_a_time):
             self._optimizer.step()
             for param in updated:
@@ -124,37 +129,31 @@ class OffloadedState:
     def load(self, params: Mapping[str, Tensor], place_of: PlaceOf, saved: Mapping[str, Tensor]) -> None:
         """Load the parts of a saved state that belong to these slices, one after the other."""
         self.settle()
-        offloaded = {f"optim.{name}.{key}" for name, homes in self._homes.items() for key in homes}
+        offloaded = {
+            f"optim.{name}.{key}": (name, key, home)
+            for name, param in params.items()
+            for key, home in self._homes[id(param)].items()
+        }
         rest = {name: saved[name] for name in saved if name.startswith("optim.") and name not in offloaded}
         load_optimizer(params, place_of, self._optimizer, rest)
-        for name, homes in self._homes.items():
-            for key, home in homes.items():
-                saved_name = f"optim.{name}.{key}"
-                if saved_name in saved:
-                    home.copy_(place_of(name).read(saved[saved_name], tuple(home.shape)))
-                    self._optimizer.state[params[name]][key] = home
-
-    def _updated(self) -> list[Tensor]:
-        groups: Iterable[Sequence[Tensor]] = (group["params"] for group in self._optimizer.param_groups)
-        return [param for group in groups for param in group if param.grad is not None]
-
-    def _has_state(self, param: Tensor) -> bool:
-        state = self._optimizer.state.get(param, {})
-        return all(state.get(key) is not None for key in self._homes[self._names[id(param)]])
+        for saved_name, (name, key, home) in offloaded.items():
+            if saved_name in saved:
+                home.copy_(place_of(name).read(saved[saved_name], tuple(home.shape)))
+                self._optimizer.state[params[name]][key] = home
 
     def _fetch(self, param: Tensor) -> None:
         """Copy the state of a slice to the slice's device, if it is not there."""
         if not self._on_gpu:
             return
         state = self._optimizer.state.get(param, {})
-        for key, home in self._homes.get(self._names.get(id(param), ""), {}).items():
+        for key, home in self._homes.get(id(param), {}).items():
             if state.get(key) is home:
                 state[key] = home.to(param.device, non_blocking=True)
 
     def _keep(self, param: Tensor) -> None:
         """Move the state of a slice to its home."""
         state = self._optimizer.state.get(param, {})
-        for key, home in self._homes.get(self._names.get(id(param), ""), {}).items():
+        for key, home in self._homes.get(id(param), {}).items():
             value = state.get(key)
             if value is not None and value is not home:
                 home.copy_(value, non_blocking=True)
@@ -163,11 +162,7 @@ class OffloadedState:
 
 def offload(to: OffloadTo, folder: str = "") -> MakeKeeper | None:
     """How an update keeps its optimizer's state, if not with the parameters."""
-    if to == "none":
-        return None
-    return lambda optimizer, params, make_optimizer: OffloadedState(
-        to, folder, optimizer, params, make_optimizer
-    )
+    return None if to == "none" else partial(OffloadedState, to, folder)
 
 
 def _aligned(num_bytes: int) -> int:

@@ -14,11 +14,12 @@ from shoal.errors import ConfigError
 from shoal.strategies.buckets.plan import MIB
 from shoal.strategies.buckets.unused import Unused, present_somewhere, refuse_dropped, refuse_unused
 from shoal.strategies.gradient_engine import OnFinal
+from shoal.strategies.layout.layout import Layout
+from shoal.strategies.library.divided_training import Trained
 from shoal.strategies.pieces.freed_memory import return_freed_memory
-from shoal.strategies.pieces.piece import Piece, Place
+from shoal.strategies.pieces.piece import Piece
 from shoal.strategies.pieces.slices import Slices
-from shoal.strategies.pieces.state import check_names, model_pieces, names_of, read_part
-from shoal.strategies.update import Updated
+from shoal.strategies.pieces.state import check_names, read_part
 from shoal.strategies.zero.gather import GatheredParameters
 from shoal.strategies.zero.gradients import OwnedGradients, UnitSlots
 from shoal.strategies.zero.units import Unit, UnitOf, check_fits, cut
@@ -38,26 +39,6 @@ class ShardOptions:
     """Whether gradients are summed during backward. Stages 2 and 3 free them there."""
 
 
-@dataclass(frozen=True)
-class HeldState:
-    """What this worker would hold of a model's state without stage 3, under the names of the whole model."""
-
-    pieces: Callable[[], Sequence[Piece]]
-    """Parameters and buffers, as `model.<name>`."""
-    trained: Mapping[str, str]
-    """The names of trained parameters, tied ones under each of their names, and those that they are updated under."""
-    elsewhere: Collection[str] = ()
-    """Names that other workers hold."""
-
-    @classmethod
-    def of(cls, model: nn.Module, params: Mapping[str, Tensor], rank: int) -> "HeldState":
-        """The state of a model that every worker has as a whole."""
-        return cls(
-            lambda: model_pieces(model.state_dict(), lambda _, tensor: Place.whole(tensor, rank)),
-            names_of(model.state_dict(keep_vars=True), params),
-        )
-
-
 @final
 class Shards:
     """The parameters of a model in units, of which this worker owns a piece each. Constructing is a collective.
@@ -75,14 +56,12 @@ class Shards:
     def __init__(
         self,
         group: Group,
-        model: nn.Module,
-        whole: Updated,
+        whole: Layout | Trained,
         on_final: OnFinal,
         options: ShardOptions,
-        held: HeldState,
         look: Callable[[Tensor], None] = lambda gradients: None,
     ) -> None:
-        params = whole.params
+        model, params = whole.model, whole.params
         on_cpu = all(param.is_cpu for param in params.values())
         if group.kind == "threads" and group.size > 1 and options.stage > 1 and not on_cpu:
             raise ConfigError(
@@ -90,7 +69,7 @@ class Shards:
                 "of a GPU in one thread, where each worker would wait for the others",
                 "Start processes (--launcher processes), or use stage 1.",
             )
-        self._group, self._params, self._held = group, params, held
+        self._group, self._params, self._whole = group, params, whole
         self._is_divided = options.stage == 3
         self._unused = options.unused
         for param in params.values():
@@ -218,12 +197,12 @@ class Shards:
     # State.
 
     def pieces(self) -> list[Piece]:
-        """The model's state: in stage 3 this worker's part of every parameter; everything else as it is held."""
+        """The model's state: in stage 3 this worker's part of every parameter; everything else as `whole` holds it."""
         if not self._is_divided:
-            return [*self._held.pieces()]
+            return self._whole.pieces()
         pieces: list[Piece] = []
-        for piece in self._held.pieces():
-            param = self._held.trained.get(piece.name.removeprefix("model."))
+        for piece in self._whole.pieces():
+            param = self._whole.trained_names.get(piece.name.removeprefix("model."))
             if param is None:
                 pieces.append(piece)
             elif param in self.slices.params:
@@ -233,9 +212,9 @@ class Shards:
 
     def load(self, saved: Mapping[str, Tensor]) -> None:
         """Load this worker's part of the whole tensors `model.<name>`, one at a time. A collective."""
-        held = {piece.name.removeprefix("model."): piece for piece in self._held.pieces()}
+        held = {piece.name.removeprefix("model."): piece for piece in self._whole.pieces()}
         tensors = {name: piece.tensor for name, piece in held.items()}
-        check_names(tensors, saved, "model.", self._held.elsewhere)
+        check_names(tensors, saved, "model.", self._whole.all_names)
         mine = {piece.name: piece for piece in self.pieces()}
         for name, piece in held.items():
             # Also what this worker owns nothing of is checked, so that all workers find the same error.

@@ -12,7 +12,6 @@ Units are plain data: which parameters, where. All workers derive the same ones 
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -29,16 +28,6 @@ USED_FROM_ABOVE = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.Transfo
 """Modules that use parameters of the modules inside them without calling these."""
 CONTAINERS = (nn.ParameterList, nn.ParameterDict)
 """Modules that are never called: the module above uses their parameters."""
-
-
-class OwnedRange(NamedTuple):
-    """The part of one parameter that a worker owns: elements `start` to `stop` of the flattened parameter."""
-
-    name: str
-    start: int
-    stop: int
-    offset: int
-    """Where the range starts in the unit's memory."""
 
 
 @dataclass(frozen=True)
@@ -86,13 +75,14 @@ class Unit:
         """A worker's piece of flat memory."""
         return memory[rank * self.piece : (rank + 1) * self.piece]
 
-    def owned_by(self, rank: int) -> Iterator[OwnedRange]:
-        """What a worker owns of each parameter."""
+    def owned_by(self, rank: int) -> Iterator[tuple[str, int, int, int]]:
+        """What a worker owns: for each parameter its name, the first element, the one after the last, and where the
+        range starts in the unit's memory."""
         first, last = rank * self.piece, (rank + 1) * self.piece
         for name, offset in self.offsets.items():
             start, stop = max(first, offset), min(last, offset + self.shapes[name].numel())
             if start < stop:
-                yield OwnedRange(name, start - offset, stop - offset, start)
+                yield name, start - offset, stop - offset, start
 
 
 def cut(
@@ -113,7 +103,7 @@ def cut(
     for names in items:
         kinds: dict[Kind, list[str]] = {}
         for name in names:
-            kinds.setdefault(Kind(params[name].dtype, params[name].device), []).append(name)
+            kinds.setdefault(Kind.of(params[name]), []).append(name)
         for kind, alike in kinds.items():
             units.append(_unit(len(units), kind, {name: params[name].shape for name in alike}, size, pieces))
     return units

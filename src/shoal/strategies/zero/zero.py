@@ -22,7 +22,7 @@ from shoal.strategies.replicas.sync_batchnorm import SyncBatchNorm, give_group
 from shoal.strategies.strategy import Share, StepResult, Sums
 from shoal.strategies.zero.offload import offload
 from shoal.strategies.zero.settings import ZeroConfig
-from shoal.strategies.zero.shards import HeldState, ShardOptions, Shards
+from shoal.strategies.zero.shards import ShardOptions, Shards
 from shoal.strategies.zero.units import UnitOf, cut
 
 
@@ -75,8 +75,7 @@ class Zero(Sync):
         # Without overlap nothing is gained by sending during backward, unless memory is to be freed.
         early = config.stage > 1 or group.overlaps
         options = ShardOptions(config.stage, config.unit_mib, unit_of(config), config.unused, early)
-        held = HeldState(layout.pieces, layout.trained_names, layout.all_names)
-        self._shards = Shards(group, layout.model, layout, layout.on_final, options, held, self._guard.look)
+        self._shards = Shards(group, layout, layout.on_final, options, self._guard.look)
         self._in_lockstep = has_collectives or self._shards.is_gathered
         self._update = parts.update.over(self._shards.slices, keeper)
         if keeper is not None:
