@@ -40,11 +40,12 @@ class RpcStage:
             name: tensor for name, tensor in whole.state_dict(keep_vars=True).items() if id(tensor) in mine
         }
         held = Trained(
+            whole,
             {
                 name: param
                 for name, param in whole.named_parameters()
                 if id(param) in mine and param.requires_grad
-            }
+            },
         )
         held.span = span
         self._params, self._update = held.params, update.over(held)

@@ -81,7 +81,7 @@ class ParameterServer:
                 "least as many workers as servers",
                 f"Start the program with {2 * servers} ranks or more, or use fewer servers.",
             )
-        trained = Trained(dict(params))
+        trained = Trained(model, dict(params))
         self._params = trained.params
         check_same_model(world, self._params)
         sync_initial_state(world, model_pieces(model.state_dict()))
