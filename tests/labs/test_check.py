@@ -6,16 +6,16 @@ from importlib import import_module
 import pytest
 
 from shoal.report.folder import write_files
-from shoal_labs.check.failures import failures, unlike_calls
 from shoal_labs.check.nodes import Node, Raised
 from shoal_labs.check.solution import find_file
+from shoal_labs.check.trial import failures, faults_of, unlike_calls
 from shoal_labs.handout.regions import Region, parts
 from shoal_labs.handout.start import _sources
 from shoal_labs.lab3.solution.check_sampler import SENTENCES
 from shoal_labs.words import load_words
 
 
-def faults_of(folder, number, task, body):
+def with_body(folder, number, task, body):
     """What the check finds wrong with a task whose solution is replaced by the body."""
     files = {}
     for path, source in _sources(number).items():
@@ -29,7 +29,7 @@ def faults_of(folder, number, task, body):
     write_files(folder, files)
     checks = import_module(f"shoal_labs.lab{number}.check").CHECKS
     chosen = next(each for each in checks if task in each.tasks)
-    return chosen.faults(find_file(number, folder, chosen.file).parent)
+    return faults_of(chosen, find_file(number, folder, chosen.file).parent)
 
 
 RIGHT = {
@@ -107,7 +107,7 @@ WRONG = {
 
 @pytest.mark.parametrize(("number", "task"), RIGHT, ids=lambda value: value)
 def test_a_right_solution_passes_in_whatever_style(tmp_path, number, task):
-    assert faults_of(tmp_path, number, task, RIGHT[number, task]) == []
+    assert with_body(tmp_path, number, task, RIGHT[number, task]) == []
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_right_solution_passes_in_whatever_style(tmp_path, number, task):
     ids=lambda value: value,
 )
 def test_a_wrong_one_is_explained(tmp_path, number, task, key):
-    found = faults_of(tmp_path, number, task, WRONG[number, task, key])
+    found = with_body(tmp_path, number, task, WRONG[number, task, key])
     assert key in {fault.key for fault in found}
     for lang in ("en", "zh"):
         for fault in found:

@@ -7,10 +7,9 @@ programs of many shapes run. A program that stops all the same is not judged by 
 
 import math
 import os
-import re
 import runpy
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -101,32 +100,6 @@ def node(
         "world": world,
         "stopped": stopped,
     }
-
-
-def in_its_form(
-    task: str,
-    faults: Callable[[Path], list[Fault]],
-    given: Sequence[str],
-    program: Callable[[Path], list[Fault]] | None = None,
-    file: str = "model.py",
-) -> Callable[[Path], list[Fault]]:
-    """The faults of a task that only our hand-out has; in the course's form, of what the program does instead.
-
-    The form is ours if `file` has the task, or if model.py has the functions that our hand-out gives.
-    """
-
-    def found(folder: Path) -> list[Fault]:
-        if task in functions_of(folder / file) or not functions_of(folder / "model.py").isdisjoint(given):
-            return faults(folder)
-        return program(folder) if program else [fault("not_in_course")]
-
-    return found
-
-
-def functions_of(path: Path) -> set[str]:
-    """The functions and classes that a file defines, also where it has an error that keeps it from being parsed."""
-    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-    return set(re.findall(r"^(?:def|class) (\w+)", text, re.MULTILINE))
 
 
 def stops(run: Run) -> bool:

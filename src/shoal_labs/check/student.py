@@ -1,8 +1,11 @@
-"""What a student has written: found by name, or known to be not done."""
+"""The code of a student: its files, and what is written in them: found by name, or known to be not done."""
 
+import ast
 import dis
 import inspect
+from collections.abc import Iterator
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 RETURNS_NOTHING = ("LOAD_CONST", "RETURN_VALUE", "RETURN_CONST")
@@ -59,3 +62,21 @@ def is_empty(function: Any) -> bool:
         return False  # not written in Python
     steps = [step for step in dis.get_instructions(code) if step.opname not in ("RESUME", "NOP")]
     return all(step.opname in RETURNS_NOTHING and step.argval is None for step in steps)
+
+
+def code_files(folder: Path) -> list[Path]:
+    """In the order of their names, and real files only.
+
+    Editors leave links to nowhere, such as Emacs' .#model.py; a pipe would never end.
+    """
+    return sorted(path for path in folder.glob("*.py") if path.is_file())
+
+
+def syntax(folder: Path) -> Iterator[tuple[Path, ast.AST]]:
+    """Every node of the syntax trees of these files, with its file; nothing of a file that is no Python."""
+    for path in code_files(folder):
+        try:
+            tree = ast.parse(path.read_bytes())
+        except (SyntaxError, ValueError):
+            continue
+        yield from ((path, node) for node in ast.walk(tree))

@@ -9,23 +9,29 @@ from shoal.report.folder import write_files
 from shoal_labs.catalogue import LABS, lab_of
 from shoal_labs.handout.regions import cut, keep, tasks
 from shoal_labs.handout.translate import in_chinese
-from shoal_labs.words import load_words
+from shoal_labs.words import Words, load_words
 
 
 def skeleton(number: str, lang: str) -> dict[PurePosixPath, str | bytes]:
     """The student's files: the solution with its tasks cut out, what to do with them, and the data they need."""
     words = load_words(lab_of(number).package, lang)
+    names = [name for source in _sources(number).values() for name in tasks(source)]
+    listed = "\n".join(
+        f"{count}. `{name}`: {words.sentences[f'task.{name}']}" for count, name in enumerate(names, start=1)
+    )
+    readme = {PurePosixPath(f"task{number}/README.md"): words("task.readme", tasks=listed) + "\n"}
+    return {**_digits(lab_of(number).data_folder), **unsolved(number, words), **readme}
+
+
+def unsolved(number: str, words: Words) -> dict[PurePosixPath, str]:
+    """The files of the hand-out with their tasks cut out, in the language of the lab's words."""
     sentences = {
         key.removeprefix("task."): text for key, text in words.sentences.items() if key.startswith("task.")
     }
-    sources = _sources(number)
-    names = [name for source in sources.values() for name in tasks(source)]
-    listed = "\n".join(f"{count}. `{name}`: {sentences[name]}" for count, name in enumerate(names, start=1))
-    files = {path: cut(source, sentences) for path, source in sources.items()}
-    if lang == "zh":
+    files = {path: cut(source, sentences) for path, source in _sources(number).items()}
+    if words.lang == "zh":
         files = {path: in_chinese(text) if path.suffix == ".py" else text for path, text in files.items()}
-    readme = {PurePosixPath(f"task{number}/README.md"): words("task.readme", tasks=listed) + "\n"}
-    return {**_digits(lab_of(number).data_folder), **files, **readme}
+    return files
 
 
 def solution(number: str) -> dict[PurePosixPath, str | bytes]:

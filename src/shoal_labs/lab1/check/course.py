@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from shoal_labs.check.code_files import syntax
 from shoal_labs.check.fault import Fault, fault
 from shoal_labs.check.program import (
     Run,
@@ -16,6 +15,7 @@ from shoal_labs.check.program import (
     run_program,
     steps_of,
 )
+from shoal_labs.check.student import syntax
 
 MOST_RUNS = 3
 MOST_PASSES = 100

@@ -6,21 +6,17 @@ The gradients of three nodes are multiples of one another, so that the result sh
 
 import math
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from shoal_labs.check.failures import failures, unlike_calls
-from shoal_labs.check.fault import Check, Fault, fault, parted
-from shoal_labs.check.nodes import Node, run_nodes
-from shoal_labs.check.program import in_its_form
+from shoal_labs.check.fault import Fault, fault
+from shoal_labs.check.nodes import Node
 from shoal_labs.check.standins.handles import PENDING, wait_for
 from shoal_labs.check.student import written
+from shoal_labs.check.trial import unlike_calls
 
-GIVEN = ("train_step", "read_idx", "load_data", "synchronised")
-"""Functions by which model.py is known to be made from our hand-out."""
 NODES = 3
 FACTORS = (1.0, 4.0, 10.0)
 MEAN, SUM = sum(FACTORS) / NODES, sum(FACTORS)
@@ -71,36 +67,17 @@ def averaged(rank: int, name: str) -> dict[str, Any]:
     return {"rounds": rounds, "unmoved": unmoved, "unwaited": unwaited}
 
 
-def average_check(task: str, course: bool = True) -> Check:
-    """The check of an average: its result, and which collectives it calls."""
+def average_faults(nodes: Sequence[Node], task: str) -> list[Fault]:
+    """What is wrong with an average: its result, and which collectives it calls."""
     named, instead = AVERAGES[task]
-
-    def faults(folder: Path) -> list[Fault]:
-        nodes = run_nodes(averaged, folder, NODES, task, meet=True)
-        if found := failures(nodes):
-            return found
-        if not any(node.calls for node in nodes):
-            return [fault("no_collective", named=named)]
-        values, calls = value_faults(nodes), call_faults(nodes, named, instead)
-        return values + ([Fault("also_another", each.values) for each in calls] if values else calls)
-
-    asked = faults if course else in_its_form(task, faults, GIVEN, file="dist_utils.py")
-    return Check(
-        (task,),
-        "dist_utils.py",
-        asked,
-        course=course,
-        part=parted(collective=["another_collective"]),
-        parts=2,
-    )
-
-
-def call_faults(nodes: Sequence[Node], named: str, instead: Sequence[str]) -> list[Fault]:
-    """Whether it calls the collective in the function's name."""
     called = {call.partition("(")[0] for node in nodes for call in node.calls}
-    if calls_only(called, named, instead):
-        return []
-    return [fault("another_collective", called=sorted(called) or "—", named=named)]
+    if not called:
+        return [fault("no_collective", named=named)]
+    found = value_faults(nodes)
+    if not calls_only(called, named, instead):
+        key = "also_another" if found else "another_collective"
+        found.append(fault(key, called=sorted(called), named=named))
+    return found
 
 
 def calls_only(called: Iterable[str], named: str, instead: Iterable[str]) -> bool:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from shoal_labs.check.code_files import code_files, syntax
 from shoal_labs.check.fault import Fault, fault
 from shoal_labs.check.program import (
     Run,
@@ -21,6 +20,7 @@ from shoal_labs.check.program import (
     steps_of,
     stops,
 )
+from shoal_labs.check.student import code_files, syntax
 from shoal_labs.lab2.check.averages import AVERAGES
 
 NODES = 2

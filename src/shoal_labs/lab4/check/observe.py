@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.distributed import rpc
 from torch.distributed.optim import DistributedOptimizer
 
-from shoal_labs.check.alone import is_number
 from shoal_labs.check.fault import Fault, fault
+from shoal_labs.check.one_step import is_number
 from shoal_labs.lab4.check.holds import Holds
 from shoal_labs.lab4.check.reports import gather, identities, outside
 from shoal_labs.lab4.check.seen import (

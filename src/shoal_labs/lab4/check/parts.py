@@ -1,13 +1,13 @@
 """Which run shows which task: a plain one, one with micro-batches or from the start again, with some tasks mended."""
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from functools import lru_cache
 from pathlib import Path
 from typing import get_args
 
-from shoal_labs.check.code_files import code_files
 from shoal_labs.check.fault import Fault, fault
+from shoal_labs.check.student import code_files
 from shoal_labs.lab4.check.judge import Task
 from shoal_labs.lab4.check.mended import replaceable, undone
 from shoal_labs.lab4.check.program import Outcome, run_program
@@ -19,9 +19,9 @@ WORKERS = 3
 ERRORS = frozenset({"raises", "raises_there"})
 
 
-def task_faults(task: Task) -> Callable[[Path], list[Fault]]:
+def task_faults(folder: Path, task: Task) -> list[Fault]:
     """What is wrong with one task of the program in a folder."""
-    return lambda folder: _found(folder, _stamp(folder)).get(task, [fault("not_reached")])
+    return _found(folder, _stamp(folder)).get(task, [fault("not_reached")])
 
 
 @lru_cache(maxsize=8)

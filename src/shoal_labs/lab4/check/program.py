@@ -19,9 +19,9 @@ import torch
 from torch.distributed import rpc
 
 from shoal.comm.threads.meetings import frames_of
-from shoal_labs.check.failures import failures
 from shoal_labs.check.fault import Fault, fault
 from shoal_labs.check.nodes import Node, run_nodes
+from shoal_labs.check.trial import failures
 from shoal_labs.lab4.check.holds import Holds
 from shoal_labs.lab4.check.judge import Task, judge, values
 from shoal_labs.lab4.check.mended import PLACES, replaceable, run_mended
