@@ -26,7 +26,8 @@ from typing import Any
 
 from shoal_labs.check import standins
 from shoal_labs.check.sandbox import kernel
-from shoal_labs.check.standins.handles import PENDING, Handle
+from shoal_labs.check.standins.gpu import PENDING, Handle
+from shoal_labs.check.standins.replace import instead_of
 
 START_LIMIT_S = 180.0
 """How long the nodes may take to start and join the group; on a busy machine importing torch takes most of it."""
@@ -289,23 +290,17 @@ def _record_calls(pipe: Any) -> None:
 
     _tell(pipe, {"begun": True})
 
-    def recorded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            given = [*args, *kwargs.values()]
-            sizes = [str(each.numel()) for each in given if isinstance(each, torch.Tensor)]
-            roots = [str(each) for each in given if isinstance(each, int) and not isinstance(each, bool)]
-            _tell(pipe, {"call": f"{name}({','.join(sizes[:1] + roots)})"})
-            result = function(*args, **kwargs)
-            if name == "barrier":
-                PENDING.clear()
-            waits = name not in ("isend", "irecv") and hasattr(result, "wait")
-            return Handle(result) if waits else result
-
-        return call
-
-    for name in COLLECTIVES:
-        if hasattr(dist, name):
-            setattr(dist, name, recorded(name, getattr(dist, name)))
+    @instead_of(dist, *filter(dist.__dict__.__contains__, COLLECTIVES))
+    def recorded(collective: Any, *args: Any, **kwargs: Any) -> Any:
+        name, given = collective.__name__, [*args, *kwargs.values()]
+        sizes = [str(each.numel()) for each in given if isinstance(each, torch.Tensor)]
+        roots = [str(each) for each in given if isinstance(each, int) and not isinstance(each, bool)]
+        _tell(pipe, {"call": f"{name}({','.join(sizes[:1] + roots)})"})
+        result = collective(*args, **kwargs)
+        if name == "barrier":
+            PENDING.clear()
+        waits = name not in ("isend", "irecv") and hasattr(result, "wait")
+        return Handle(result) if waits else result
 
 
 def _described(error: BaseException, folder: str) -> dict[str, str]:

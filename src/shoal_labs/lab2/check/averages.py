@@ -13,7 +13,7 @@ from torch import nn
 
 from shoal_labs.check.fault import Fault, fault
 from shoal_labs.check.nodes import Node
-from shoal_labs.check.standins.handles import PENDING, wait_for
+from shoal_labs.check.standins.gpu import PENDING, wait_for
 from shoal_labs.check.student import written
 from shoal_labs.check.trial import unlike_calls
 
