@@ -5,8 +5,7 @@
     parts      which run shows which task         observe     makes torch record what the program does
     mended     our solution in place of a task
     program    runs it as every worker            seen        the record
-    judge      record → faults                    reports     the records of all workers, collected over RPC
-    reference  the same network in one process
+    judge      record → faults, beside the same network in one process
 """
 
 from shoal_labs.check.fault import Check
