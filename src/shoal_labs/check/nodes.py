@@ -13,8 +13,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -23,6 +22,7 @@ from multiprocessing import get_all_start_methods, get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import patch
 
 from shoal_labs.check import standins
 from shoal_labs.check.sandbox import kernel
@@ -107,27 +107,14 @@ def run_nodes(
                 reader, writer = context.Pipe(duplex=False)
                 given = (rank, writer, name, args, size, str(folder.resolve()), scratch, meet)
                 started.append(_Started(context.Process(target=_node, args=given, daemon=True), reader))
-                with writer, _without_current_directory():
+                # Python's servers of processes, if they are started now, import nothing from the current directory.
+                with writer, patch.dict(os.environ, {SAFE_PATH: "1"}):
                     started[-1].process.start()
             late = _wait(started, limit_s or WORK_LIMIT_S.get())
         finally:
             for each in started:
                 each.end()
         return [each.node(late) for each in started]
-
-
-@contextmanager
-def _without_current_directory() -> Generator[None]:
-    """Let Python's servers of processes, if they are started now, import nothing from the current directory."""
-    before = os.environ.get(SAFE_PATH)
-    os.environ[SAFE_PATH] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[SAFE_PATH]
-        else:
-            os.environ[SAFE_PATH] = before
 
 
 @dataclass
@@ -248,7 +235,7 @@ def _node(
         answer = getattr(import_module(module), function)(rank, *args)
     except BaseException as error:  # sys.exit() in a student's file ends no more than this node
         raised = _described(error, folder)
-    _tell(pipe, {"answer": answer, "raised": raised})
+    tell(pipe.fileno(), {"answer": answer, "raised": raised})
     # If a node exits while others still read from it, the others raise errors that are not theirs.
     while meet:
         signal.pause()
@@ -263,10 +250,11 @@ def _let_go_of_the_parent(kept: int) -> None:
         kernel.show_memory(True)  # to the guard, which sums it up
 
 
-def _tell(pipe: Any, record: dict[str, Any]) -> None:
+def tell(pipe: int, record: Any) -> None:
+    """Write a line of JSON, all of it."""
     data = json.dumps(record).encode() + b"\n"
     while data:
-        data = data[os.write(pipe.fileno(), data) :]
+        data = data[os.write(pipe, data) :]
 
 
 def _meet(rank: int, size: int, store: Path) -> None:
@@ -288,14 +276,14 @@ def _record_calls(pipe: Any) -> None:
     import torch
     import torch.distributed as dist
 
-    _tell(pipe, {"begun": True})
+    tell(pipe.fileno(), {"begun": True})
 
     @instead_of(dist, *filter(dist.__dict__.__contains__, COLLECTIVES))
     def recorded(collective: Any, *args: Any, **kwargs: Any) -> Any:
         name, given = collective.__name__, [*args, *kwargs.values()]
         sizes = [str(each.numel()) for each in given if isinstance(each, torch.Tensor)]
         roots = [str(each) for each in given if isinstance(each, int) and not isinstance(each, bool)]
-        _tell(pipe, {"call": f"{name}({','.join(sizes[:1] + roots)})"})
+        tell(pipe.fileno(), {"call": f"{name}({','.join(sizes[:1] + roots)})"})
         result = collective(*args, **kwargs)
         if name == "barrier":
             PENDING.clear()

@@ -72,6 +72,11 @@ def code_files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("*.py") if path.is_file())
 
 
+def stamp(folder: Path) -> tuple[tuple[str, int], ...]:
+    """Changes with these files: what was found out about a solution holds until it is corrected."""
+    return tuple((path.name, path.stat().st_mtime_ns) for path in code_files(folder))
+
+
 def syntax(folder: Path) -> Iterator[tuple[Path, ast.AST]]:
     """Every node of the syntax trees of these files, with its file; nothing of a file that is no Python."""
     for path in code_files(folder):

@@ -203,7 +203,7 @@ def _inside(task: Task, writer: int, refusal: str) -> Never:
     except Exception as error:  # whatever it is: it is not the student's
         _send_failure(writer, error)
         os._exit(1)
-    _send(writer, {"isolated": not refusal, "refusal": refusal})
+    nodes.tell(writer, {"isolated": not refusal, "refusal": refusal})
     nodes.START_METHOD.set("fork")  # this process has imported torch, and has no threads
     nodes.WORK_LIMIT_S.set(task.limits.work_s)
     for place, within in zip(task.checks, task.within, strict=True):
@@ -211,19 +211,13 @@ def _inside(task: Task, writer: int, refusal: str) -> Never:
             found = faults_of(checks[place], folder / within)
         except Exception:  # an answer that no check of ours would give
             found = [fault("died")]
-        _send(writer, to_plain(found))
+        nodes.tell(writer, to_plain(found))
     os._exit(0)
 
 
 def _send_failure(writer: int, error: Exception) -> None:
     why = error.strerror if isinstance(error, OSError) else None
-    _send(writer, {"failure": why or f"{type(error).__name__}: {error}"})
-
-
-def _send(writer: int, record: Any) -> None:
-    data = json.dumps(record).encode() + b"\n"
-    while data:
-        data = data[os.write(writer, data) :]
+    nodes.tell(writer, {"failure": why or f"{type(error).__name__}: {error}"})
 
 
 if __name__ == "__main__":

@@ -242,18 +242,8 @@ def _branches(node: ast.AST) -> list[tuple[ast.AST, list[Any]]]:
 
 def _methods(tree: ast.AST) -> set[str]:
     """The collectives that strings and names below a node speak of."""
-    said = [
-        each.value
-        for each in ast.walk(tree)
-        if isinstance(each, ast.Constant) and isinstance(each.value, str)
-    ]
-    said += [each.attr for each in ast.walk(tree) if isinstance(each, ast.Attribute)]
-    said += [each.id for each in ast.walk(tree) if isinstance(each, ast.Name)]
-    return {
-        kind
-        for kind, pattern in METHODS.items()
-        if any(re.search(pattern, text, re.IGNORECASE) for text in said)
-    }
+    code = ast.unparse(tree)
+    return {kind for kind, pattern in METHODS.items() if re.search(pattern, code, re.IGNORECASE)}
 
 
 def may_be_slow(folder: Path) -> bool:

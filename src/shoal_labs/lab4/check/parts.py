@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import get_args
 
 from shoal_labs.check.fault import Fault, fault
-from shoal_labs.check.student import code_files
+from shoal_labs.check.student import stamp
 from shoal_labs.lab4.check.judge import Task
 from shoal_labs.lab4.check.mended import replaceable, undone
 from shoal_labs.lab4.check.program import Outcome, run_program
@@ -21,11 +21,11 @@ ERRORS = frozenset({"raises", "raises_there"})
 
 def task_faults(folder: Path, task: Task) -> list[Fault]:
     """What is wrong with one task of the program in a folder."""
-    return _found(folder, _stamp(folder)).get(task, [fault("not_reached")])
+    return _found(folder, stamp(folder)).get(task, [fault("not_reached")])
 
 
 @lru_cache(maxsize=8)
-def _found(folder: Path, stamp: tuple[tuple[str, int], ...]) -> dict[Task, list[Fault]]:
+def _found(folder: Path, stamp: object) -> dict[Task, list[Fault]]:
     """The faults of every task that can be tested.
 
     Where a task keeps another one from being tested, the program runs again with our solution of it. An error in such
@@ -108,8 +108,3 @@ def workers_of(folder: Path) -> int:
         else None
     )
     return int(found[1]) if found else WORKERS
-
-
-def _stamp(folder: Path) -> tuple[tuple[str, int], ...]:
-    """Changes with the files: a solution that was mended is run again."""
-    return tuple((file.name, file.stat().st_mtime_ns) for file in code_files(folder))
