@@ -94,12 +94,7 @@ def node(
         left = isinstance(error, SystemExit) and not error.code
         stopped = "" if left else f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
     recorder.meet_at_the_end()
-    return {
-        "events": recorder.events,
-        "options": recorder.options,
-        "world": world,
-        "stopped": stopped,
-    }
+    return {"events": recorder.events, "options": recorder.options, "world": world, "stopped": stopped}
 
 
 def stops(run: Run) -> bool:
@@ -121,11 +116,8 @@ class Step:
     """One step of an optimizer, with everything that the node did since the step before."""
 
     optimizer: str
-    samples: int
-    """In all losses since the step before."""
     whole: int
     """Samples of the data set from which the last batch came; 0 if no loader gave it."""
-    sampler: str
     before: tuple[Event, ...]
     """Since the step before, in their order; without what belongs to the batch before."""
     after: tuple[Event, ...]
@@ -148,6 +140,11 @@ class Step:
         return kinds[:behind], kinds[behind:]
 
     @property
+    def samples(self) -> int:
+        """In all losses since the step before."""
+        return sum(each.values[0] for each in self.before if each.kind == "loss")
+
+    @property
     def losses(self) -> list[float]:
         """The mean losses of its batches."""
         return [each.values[2] for each in self.before if each.kind == "loss"]
@@ -167,34 +164,17 @@ class Step:
 def steps_of(node: Sequence[Event]) -> list[Step]:
     """The steps of one node."""
     steps: list[Step] = []
-    start, whole, sampler, now_s = 0, 0, "", 0.0
+    start, whole, now_s = 0, 0, 0.0
     for place, event in enumerate(node):
         if event.kind == "pass":
-            whole, sampler = event.values[0], event.values[1]
+            whole = event.values[0]
         if event.kind != "step":
             continue
         rest = range(place + 1, len(node))
-        end = next(
-            (number for number in rest if node[number].kind in ("batch", "pass", "loss", "step")), len(node)
-        )
-        before, name = node[start:place], event.values[0]
-        samples = sum(each.values[0] for each in before if each.kind == "loss")
-        grads, params, calls, then_s = event.values[1:]
-        after = tuple(node[place + 1 : end])
-        steps.append(
-            Step(
-                name,
-                samples,
-                whole,
-                sampler,
-                tuple(before),
-                after,
-                grads,
-                params,
-                calls,
-                then_s - (now_s or then_s),
-            )
-        )
+        end = next((at for at in rest if node[at].kind in ("batch", "pass", "loss", "step")), len(node))
+        name, grads, params, calls, then_s = event.values
+        before, after = tuple(node[start:place]), tuple(node[place + 1 : end])
+        steps.append(Step(name, whole, before, after, grads, params, calls, then_s - (now_s or then_s)))
         start, now_s = end, then_s
     return steps
 

@@ -155,19 +155,14 @@ def bottleneck_seen(nodes: Sequence[Sequence[Step]]) -> list[Fault | None]:
     if max(seconds) - min(seconds) > MORE_S:
         slowest = nodes[seconds.index(max(seconds))]
         # Without a loader the end of one step cannot be told from the beginning of the next.
-        unknown = not any(step.has("batch") for step in slowest) and not any(
-            step.has("sleep") for step in slowest
-        )
+        unknown = not any(step.has("batch", "sleep") for step in slowest)
         return [None if unknown or any(map(_sleeps_before, slowest)) else fault("sleeps_after")]
     totals = [sum(step.seconds for step in steps) for steps in nodes]
     together = list(zip(*nodes, strict=False))
-    busier = [
-        max(calls) > MORE * min(calls) for calls in ([step.calls for step in each] for each in together)
-    ]
-    uneven = [
-        max(sizes) > MORE * min(sizes) for sizes in ([step.samples for step in each] for each in together)
-    ]
-    often = max(sum(busier), sum(uneven)) >= OFTEN * len(together)
+    calls = [[step.calls for step in steps] for steps in together]
+    samples = [[step.samples for step in steps] for steps in together]
+    uneven = [sum(max(own) > MORE * min(own) for own in each) for each in (calls, samples)]
+    often = max(uneven) >= OFTEN * len(together)
     return [None] if often or max(totals) - min(totals) > MORE_S else []
 
 

@@ -9,7 +9,18 @@ from torch import Tensor
 from torch.nn import functional
 
 from shoal_labs.check.fault import Fault, fault
-from shoal_labs.lab4.check.seen import FIRST, LAST, LAYERS, Held, Loss, Optimizer, Report, Seen, Step
+from shoal_labs.lab4.check.seen import (
+    FIRST,
+    LAST,
+    LAYERS,
+    Held,
+    LayerCall,
+    Loss,
+    Optimizer,
+    Report,
+    Seen,
+    Step,
+)
 
 PARAMETERS = tuple(
     f"{layer}.{part}" for layer in ("conv1", "conv2", "fc1", "fc2") for part in ("weight", "bias")
@@ -104,21 +115,10 @@ def optimizer_faults(seen: Seen, step: Step) -> list[Fault]:
     doubled = [fault("twice", place=given.place, parameters=sorted(twice))] if twice else []
     if missing and any(key not in named for key in given.parameters):
         owners = sorted({owner for owner, _ in given.parameters})
-        return [
-            fault("copies", place=given.place, missing=missing, owners=owners),
-            *doubled,
-        ]
+        return [fault("copies", place=given.place, missing=missing, owners=owners), *doubled]
     if missing:
-        return [
-            fault(
-                "missing",
-                place=given.place,
-                given=len(named) - len(missing),
-                all=len(named),
-                missing=missing,
-            ),
-            *doubled,
-        ]
+        counts = {"given": len(named) - len(missing), "all": len(named)}
+        return [fault("missing", place=given.place, missing=missing, **counts), *doubled]
     return doubled
 
 
@@ -227,11 +227,7 @@ def gradient_faults(step: Step, params: Mapping[str, Tensor], place: str) -> lis
 
 def microbatch_faults(step: Step, microbatches: int) -> list[Fault]:
     """The batch must really be in parts; whether they overlap is seen while it runs."""
-    parts = sum(
-        call.layer == FIRST and call.context == step.context
-        for report in step.before
-        for call in report.calls
-    )
+    parts = len(calls_of(step, FIRST))
     return [] if parts == microbatches else [fault("parts", parts=parts, wanted=microbatches)]
 
 
@@ -246,14 +242,14 @@ def reference_optimizer(
 
 def recorded(step: Step, layer: str) -> Tensor:
     """What the layer recorded in the step's context, all micro-batches together."""
-    calls = [
-        call
-        for report in step.before
-        for call in report.calls
-        if call.layer == layer and call.context == step.context
-    ]
-    calls.sort(key=lambda call: call.begin_ns)
-    return torch.cat([call.tensor for call in calls if call.tensor is not None])
+    return torch.cat([call.tensor for call in calls_of(step, layer) if call.tensor is not None])
+
+
+def calls_of(step: Step, layer: str) -> list[LayerCall]:
+    """The layer's calls in the step's context, in their order."""
+    calls = [call for report in step.before for call in report.calls]
+    own = [call for call in calls if (call.layer, call.context) == (layer, step.context)]
+    return sorted(own, key=lambda call: call.begin_ns)
 
 
 def batch_of(losses: Sequence[Loss], context: int | None) -> tuple[Tensor, Tensor] | None:

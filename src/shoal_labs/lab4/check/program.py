@@ -117,16 +117,9 @@ def run_workers(
     for _ in range(PORTS):
         with TemporaryDirectory(prefix="shoal-check-") as scratch:
             address = [f"--n_devices={size}", "--master_addr=127.0.0.1", f"--master_port={_free_port()}"]
-            given = (
-                str(folder.resolve()),
-                [*address, *flags],
-                steps,
-                scratch,
-                microbatches,
-                limit_s,
-                list(ours),
-            )
-            nodes = run_nodes(work, folder, size, *given, meet=False, limit_s=limit_s + 2 * GOODBYE_S)
+            given = ([*address, *flags], steps, scratch, microbatches, limit_s, list(ours))
+            all_s = limit_s + 2 * GOODBYE_S
+            nodes = run_nodes(work, folder, size, str(folder.resolve()), *given, meet=False, limit_s=all_s)
         if not any(node.raised and "EADDRINUSE" in node.raised.text for node in nodes):
             break
     return nodes
