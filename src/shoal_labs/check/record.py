@@ -4,13 +4,11 @@ import builtins
 import inspect
 import os
 import random
-import sys
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from types import FrameType
 from typing import Any, cast
 
 import torch
@@ -27,6 +25,7 @@ from shoal_labs.check.standins import gpu, launch, packages
 from shoal_labs.check.standins.clock import Clock
 from shoal_labs.check.standins.gpu import PENDING, Handle
 from shoal_labs.check.standins.replace import instead_of
+from shoal_labs.check.student import frames_in, place_in
 
 SAMPLES = 240
 """Of a training set: divisible by 2, 3 and 4 nodes, and enough for several batches."""
@@ -58,20 +57,7 @@ class Recorder:
 
     def note(self, kind: str, *values: Any) -> None:
         """Record an event with the student's line that caused it."""
-        self.events.append([kind, self._place(), *values])
-
-    def _frames(self) -> Iterator[FrameType]:
-        """The student's frames, the innermost first."""
-        frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-        while frame is not None:
-            if frame.f_code.co_filename.startswith(f"{self.folder}/"):
-                yield frame
-            frame = frame.f_back
-
-    def _place(self) -> str:
-        for frame in self._frames():
-            return f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"
-        return ""
+        self.events.append([kind, place_in(self.folder), *values])
 
     @contextmanager
     def counting(self) -> Generator[None]:
@@ -241,8 +227,8 @@ class Recorder:
                 self.note("collective", name, -1 if own_group else self._number(tensors))
             result = original(*args, **kwargs)
             if isinstance(result, Handle) and any(each.numel() > FEW for each in tensors):
-                result.place = self._place()
-                result.functions = [frame.f_code.co_name for frame in self._frames()]
+                result.place = place_in(self.folder)
+                result.functions = [frame.f_code.co_name for frame in frames_in(self.folder)]
             return result
 
     def _number(self, tensors: Sequence[Tensor]) -> int:

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.distributed import rpc
 
 from shoal_labs.check.fault import Fault, fault
+from shoal_labs.check.student import frames_in, place_in
 
 LAYERS: dict[tuple[int, ...], str] = {
     (6, 1, 5, 5): "conv1",
@@ -135,18 +136,12 @@ class Seen:
     """Function and line that asked a module of remote references alone for its parameters."""
 
     def place(self, frame: FrameType | None = None) -> str:
-        """The innermost line of the student's code: `model.py:57`; nothing outside of it."""
-        for each in self.frames(frame):
-            return f"{each.f_code.co_filename.rpartition('/')[2]}:{each.f_lineno}"
-        return ""
+        """The innermost line of the student's code that runs."""
+        return place_in(self.folder, frame or sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
 
-    def frames(self, frame: FrameType | None = None) -> Iterator[FrameType]:
+    def frames(self) -> Iterator[FrameType]:
         """The student's frames, the innermost first."""
-        frame = frame or sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-        while frame is not None:
-            if frame.f_code.co_filename.startswith(f"{self.folder}/"):
-                yield frame
-            frame = frame.f_back
+        return frames_in(self.folder, sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
 
     def batches(self) -> list[tuple[Tensor, Tensor]]:
         """Pictures and labels of equal length among the variables of the student's functions that run now."""
