@@ -13,7 +13,8 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -22,7 +23,6 @@ from multiprocessing import get_all_start_methods, get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-from unittest.mock import patch
 
 from shoal_labs.check import standins
 from shoal_labs.check.sandbox import kernel
@@ -107,14 +107,25 @@ def run_nodes(
                 reader, writer = context.Pipe(duplex=False)
                 given = (rank, writer, name, args, size, str(folder.resolve()), scratch, meet)
                 started.append(_Started(context.Process(target=_node, args=given, daemon=True), reader))
-                # Python's servers of processes, if they are started now, import nothing from the current directory.
-                with writer, patch.dict(os.environ, {SAFE_PATH: "1"}):
+                with writer, _without_current_directory():
                     started[-1].process.start()
             late = _wait(started, limit_s or WORK_LIMIT_S.get())
         finally:
             for each in started:
                 each.end()
         return [each.node(late) for each in started]
+
+
+@contextmanager
+def _without_current_directory() -> Generator[None]:
+    """Let Python's servers of processes, if they are started now, import nothing from the current directory."""
+    before = {SAFE_PATH: os.environ[SAFE_PATH]} if SAFE_PATH in os.environ else {}
+    os.environ[SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[SAFE_PATH]
+        os.environ.update(before)
 
 
 @dataclass

@@ -87,24 +87,20 @@ def initial_faults(plain: Outcome, again: Outcome | None, sets_seed: bool) -> li
 
 def microbatch_flag(folder: Path) -> str:
     """The program's flag for the number of micro-batches; nothing if it has none."""
-    found = re.search(
-        r"""["'](--\w*micro\w*)["']""", (folder / "model.py").read_text(encoding="utf-8", errors="replace")
-    )
-    return found[1] if found else ""
+    return _found_in(folder / "model.py", r"""["'](--\w*micro\w*)["']""")
 
 
 def sets_seed(folder: Path) -> bool:
     """Whether the program gives init_parameters a seed."""
-    source = (folder / "model.py").read_text(encoding="utf-8", errors="replace")
-    return re.search(r"init_parameters\([^)]*seed", source) is not None
+    return bool(_found_in(folder / "model.py", r"(init_parameters)\([^)]*seed"))
 
 
 def workers_of(folder: Path) -> int:
     """How many workers the student's containers are; three without that file."""
-    compose = folder / "docker-compose.yml"
-    found = (
-        re.search(r"--n_devices[= ](\d+)", compose.read_text(encoding="utf-8", errors="replace"))
-        if compose.is_file()
-        else None
-    )
-    return int(found[1]) if found else WORKERS
+    return int(_found_in(folder / "docker-compose.yml", r"--n_devices[= ](\d+)") or WORKERS)
+
+
+def _found_in(path: Path, pattern: str) -> str:
+    """The group of a pattern in a file's text; nothing if either is not there."""
+    found = re.search(pattern, path.read_text(encoding="utf-8", errors="replace")) if path.is_file() else None
+    return found[1] if found else ""
