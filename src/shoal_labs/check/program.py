@@ -136,7 +136,7 @@ class Step:
     def kinds(self) -> tuple[list[str], list[str]]:
         """The kinds of events up to the last backward pass, and after it."""
         kinds = [each.kind for each in self.before]
-        behind = len(kinds) - kinds[::-1].index("backward") if "backward" in kinds else 0
+        behind = end_of("backward", kinds)
         return kinds[:behind], kinds[behind:]
 
     @property
@@ -159,6 +159,15 @@ class Step:
         """The gradient after the last backward pass; zeros without one."""
         found = [each.values[1] for each in self.before if each.kind == "backward"]
         return found[-1] if found else [0.0] * len(self.grads)
+
+
+def end_of(kind: str, kinds: Sequence[str]) -> int:
+    """The place behind the last event of a kind; 0 without one.
+
+    >>> end_of("wait", ["wait", "clock", "wait", "step"]), end_of("sleep", ["step"])
+    (3, 0)
+    """
+    return max((place for place, each in enumerate(kinds, start=1) if each == kind), default=0)
 
 
 def steps_of(node: Sequence[Event]) -> list[Step]:

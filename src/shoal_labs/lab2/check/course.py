@@ -11,6 +11,7 @@ from shoal_labs.check.fault import Fault, fault
 from shoal_labs.check.program import (
     Run,
     Step,
+    end_of,
     gradient_faults,
     loss_faults,
     near,
@@ -174,7 +175,7 @@ def _sleeps_before(step: Step) -> bool:
 
 def _exchange(kinds: Sequence[str]) -> slice:
     """From the first collective to the last."""
-    return slice(kinds.index("collective"), len(kinds) - 1 - kinds[::-1].index("collective"))
+    return slice(kinds.index("collective"), end_of("collective", kinds) - 1)
 
 
 def seconds_faults(run: Run, nodes: Sequence[Sequence[Step]]) -> list[Fault]:
@@ -189,11 +190,7 @@ def seconds_faults(run: Run, nodes: Sequence[Sequence[Step]]) -> list[Fault]:
         before, after = kinds[: exchange.start], kinds[exchange.stop + 1 :]
         if "clock" in after and "wait" not in after[: after.index("clock")]:
             return [fault("not_synchronised")]
-        if (
-            "clock" in before
-            and "clock" in after
-            and "wait" not in before[: len(before) - before[::-1].index("clock")]
-        ):
+        if "clock" in before and "clock" in after and "wait" not in before[: end_of("clock", before)]:
             return [fault("queue_timed")]
     return []
 
@@ -208,7 +205,7 @@ def timed_faults(nodes: Sequence[Sequence[Step]]) -> list[Fault]:
         earlier, kinds = (["clock" if kind == "mark" else kind for kind in each] for each in step.kinds())
         if "collective" not in kinds or "batch" not in earlier:
             continue
-        exchange, own = _exchange(kinds), earlier[len(earlier) - earlier[::-1].index("batch") :]
+        exchange, own = _exchange(kinds), earlier[end_of("batch", earlier) :]
         readings = ["clock" in each for each in (own, kinds[: exchange.start], kinds[exchange.stop :])]
         found += readings == [True, False, True]
     return [fault("backward_timed")] if found > 1 else []
