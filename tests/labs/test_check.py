@@ -1,5 +1,7 @@
 """Students' solutions: ours with one task written otherwise, rightly or wrongly."""
 
+import subprocess
+import sys
 import textwrap
 from importlib import import_module
 
@@ -8,7 +10,7 @@ import pytest
 from shoal.report.folder import write_files
 from shoal_labs.check.nodes import Node, Raised
 from shoal_labs.check.solution import find_file
-from shoal_labs.check.trial import failures, faults_of, unlike_calls
+from shoal_labs.check.trial import failures, faults_of, load, unlike_calls
 from shoal_labs.handout.regions import Region, parts
 from shoal_labs.handout.start import _sources
 from shoal_labs.lab3.solution.check_sampler import SENTENCES
@@ -149,3 +151,18 @@ def test_an_error_of_one_node_is_not_blamed_on_the_others_wait():
 def test_the_handed_out_check_and_the_command_say_the_same():
     words = load_words("shoal_labs.lab3", "en").sentences
     assert {key: words[f"check.sampler_{key}"] for key in SENTENCES} == SENTENCES
+
+
+@pytest.mark.parametrize("lab", ["lab1", "lab2", "lab3", "lab4", "autograd"])
+def test_a_table_names_functions_that_exist_and_faults_that_have_a_sentence(lab):
+    sentences = load_words(f"shoal_labs.{lab}", "en").sentences
+    for check in import_module(f"shoal_labs.{lab}.check").CHECKS:
+        load(check)
+        assert all(f"task.{task}" in sentences for task in check.tasks)
+        assert all(f"check.{key}" in sentences for keys in check.parts.values() for key in keys)
+
+
+def test_tables_are_read_without_torch():
+    modules = ", ".join(f"shoal_labs.{lab}.check" for lab in ("lab1", "lab2", "lab3", "lab4", "autograd"))
+    program = f"import sys, shoal_labs.check.solution, {modules}; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
