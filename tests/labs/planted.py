@@ -13,8 +13,7 @@ from course_programs import RIGHT as COURSE
 
 from shoal.report.folder import write_files
 from shoal_labs.catalogue import lab_of
-from shoal_labs.check.grade.marks import grade
-from shoal_labs.check.grade.weights import load_weights
+from shoal_labs.check.marks import grade, load_weights
 from shoal_labs.check.solution import check_folders
 from shoal_labs.handout.start import solution
 from shoal_labs.words import load_words

@@ -1,21 +1,23 @@
 """Students' solutions: ours with one task written otherwise, rightly or wrongly."""
 
+import subprocess
+import sys
 import textwrap
 from importlib import import_module
 
 import pytest
 
 from shoal.report.folder import write_files
-from shoal_labs.check.failures import failures, unlike_calls
 from shoal_labs.check.nodes import Node, Raised
 from shoal_labs.check.solution import find_file
+from shoal_labs.check.trial import failures, faults_of, load, unlike_calls
 from shoal_labs.handout.regions import Region, parts
 from shoal_labs.handout.start import _sources
 from shoal_labs.lab3.solution.check_sampler import SENTENCES
 from shoal_labs.words import load_words
 
 
-def faults_of(folder, number, task, body):
+def with_body(folder, number, task, body):
     """What the check finds wrong with a task whose solution is replaced by the body."""
     files = {}
     for path, source in _sources(number).items():
@@ -29,7 +31,7 @@ def faults_of(folder, number, task, body):
     write_files(folder, files)
     checks = import_module(f"shoal_labs.lab{number}.check").CHECKS
     chosen = next(each for each in checks if task in each.tasks)
-    return chosen.faults(find_file(number, folder, chosen.file).parent)
+    return faults_of(chosen, find_file(number, folder, chosen.file).parent)
 
 
 RIGHT = {
@@ -107,7 +109,7 @@ WRONG = {
 
 @pytest.mark.parametrize(("number", "task"), RIGHT, ids=lambda value: value)
 def test_a_right_solution_passes_in_whatever_style(tmp_path, number, task):
-    assert faults_of(tmp_path, number, task, RIGHT[number, task]) == []
+    assert with_body(tmp_path, number, task, RIGHT[number, task]) == []
 
 
 @pytest.mark.parametrize(
@@ -117,7 +119,7 @@ def test_a_right_solution_passes_in_whatever_style(tmp_path, number, task):
     ids=lambda value: value,
 )
 def test_a_wrong_one_is_explained(tmp_path, number, task, key):
-    found = faults_of(tmp_path, number, task, WRONG[number, task, key])
+    found = with_body(tmp_path, number, task, WRONG[number, task, key])
     assert key in {fault.key for fault in found}
     for lang in ("en", "zh"):
         for fault in found:
@@ -149,3 +151,18 @@ def test_an_error_of_one_node_is_not_blamed_on_the_others_wait():
 def test_the_handed_out_check_and_the_command_say_the_same():
     words = load_words("shoal_labs.lab3", "en").sentences
     assert {key: words[f"check.sampler_{key}"] for key in SENTENCES} == SENTENCES
+
+
+@pytest.mark.parametrize("lab", ["lab1", "lab2", "lab3", "lab4", "autograd"])
+def test_a_table_names_functions_that_exist_and_faults_that_have_a_sentence(lab):
+    sentences = load_words(f"shoal_labs.{lab}", "en").sentences
+    for check in import_module(f"shoal_labs.{lab}.check").CHECKS:
+        load(check)
+        assert all(f"task.{task}" in sentences for task in check.tasks)
+        assert all(f"check.{key}" in sentences for keys in check.parts.values() for key in keys)
+
+
+def test_tables_are_read_without_torch():
+    modules = ", ".join(f"shoal_labs.{lab}.check" for lab in ("lab1", "lab2", "lab3", "lab4", "autograd"))
+    program = f"import sys, shoal_labs.check.solution, {modules}; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

@@ -79,7 +79,7 @@ def test_a_table_that_cannot_be_made_leaves_the_old_one(tmp_path, capsys, monkey
     table = tmp_path / "grades.csv"
     table.write_text("last week's")
     monkeypatch.setattr("shoal_labs.check.solution.check_folders", lambda *_: [Checked(tmp_path / "an", ())])
-    monkeypatch.setattr("shoal_labs.check.grade.table.to_csv", lambda _: "half\ud800")
+    monkeypatch.setattr("shoal_labs.check.pages.to_csv", lambda _: "half\ud800")
     with pytest.raises(UnicodeEncodeError):
         main(["lab", "check", "3", str(tmp_path / "an"), "--csv", str(table)])
     assert table.read_text() == "last week's"

@@ -26,7 +26,8 @@ from typing import Any
 
 from shoal_labs.check import standins
 from shoal_labs.check.sandbox import kernel
-from shoal_labs.check.standins.handles import PENDING, Handle
+from shoal_labs.check.standins.gpu import PENDING, Handle
+from shoal_labs.check.standins.replace import instead_of
 
 START_LIMIT_S = 180.0
 """How long the nodes may take to start and join the group; on a busy machine importing torch takes most of it."""
@@ -118,15 +119,13 @@ def run_nodes(
 @contextmanager
 def _without_current_directory() -> Generator[None]:
     """Let Python's servers of processes, if they are started now, import nothing from the current directory."""
-    before = os.environ.get(SAFE_PATH)
+    before = {SAFE_PATH: os.environ[SAFE_PATH]} if SAFE_PATH in os.environ else {}
     os.environ[SAFE_PATH] = "1"
     try:
         yield
     finally:
-        if before is None:
-            del os.environ[SAFE_PATH]
-        else:
-            os.environ[SAFE_PATH] = before
+        del os.environ[SAFE_PATH]
+        os.environ.update(before)
 
 
 @dataclass
@@ -247,7 +246,7 @@ def _node(
         answer = getattr(import_module(module), function)(rank, *args)
     except BaseException as error:  # sys.exit() in a student's file ends no more than this node
         raised = _described(error, folder)
-    _tell(pipe, {"answer": answer, "raised": raised})
+    tell(pipe.fileno(), {"answer": answer, "raised": raised})
     # If a node exits while others still read from it, the others raise errors that are not theirs.
     while meet:
         signal.pause()
@@ -262,10 +261,11 @@ def _let_go_of_the_parent(kept: int) -> None:
         kernel.show_memory(True)  # to the guard, which sums it up
 
 
-def _tell(pipe: Any, record: dict[str, Any]) -> None:
+def tell(pipe: int, record: Any) -> None:
+    """Write a line of JSON, all of it."""
     data = json.dumps(record).encode() + b"\n"
     while data:
-        data = data[os.write(pipe.fileno(), data) :]
+        data = data[os.write(pipe, data) :]
 
 
 def _meet(rank: int, size: int, store: Path) -> None:
@@ -287,25 +287,19 @@ def _record_calls(pipe: Any) -> None:
     import torch
     import torch.distributed as dist
 
-    _tell(pipe, {"begun": True})
+    tell(pipe.fileno(), {"begun": True})
 
-    def recorded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            given = [*args, *kwargs.values()]
-            sizes = [str(each.numel()) for each in given if isinstance(each, torch.Tensor)]
-            roots = [str(each) for each in given if isinstance(each, int) and not isinstance(each, bool)]
-            _tell(pipe, {"call": f"{name}({','.join(sizes[:1] + roots)})"})
-            result = function(*args, **kwargs)
-            if name == "barrier":
-                PENDING.clear()
-            waits = name not in ("isend", "irecv") and hasattr(result, "wait")
-            return Handle(result) if waits else result
-
-        return call
-
-    for name in COLLECTIVES:
-        if hasattr(dist, name):
-            setattr(dist, name, recorded(name, getattr(dist, name)))
+    @instead_of(dist, *filter(dist.__dict__.__contains__, COLLECTIVES))
+    def recorded(collective: Any, *args: Any, **kwargs: Any) -> Any:
+        name, given = collective.__name__, [*args, *kwargs.values()]
+        sizes = [str(each.numel()) for each in given if isinstance(each, torch.Tensor)]
+        roots = [str(each) for each in given if isinstance(each, int) and not isinstance(each, bool)]
+        tell(pipe.fileno(), {"call": f"{name}({','.join(sizes[:1] + roots)})"})
+        result = collective(*args, **kwargs)
+        if name == "barrier":
+            PENDING.clear()
+        waits = name not in ("isend", "irecv") and hasattr(result, "wait")
+        return Handle(result) if waits else result
 
 
 def _described(error: BaseException, folder: str) -> dict[str, str]:

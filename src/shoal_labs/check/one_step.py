@@ -1,6 +1,7 @@
 """What a training step is checked with: a small network, and an optimizer that records its calls."""
 
 from collections.abc import Callable, Iterable
+from numbers import Real
 from typing import Any
 
 import torch
@@ -60,3 +61,12 @@ def alike(a: list[Tensor] | None, b: list[Tensor]) -> bool:
     return a is not None and all(
         torch.allclose(x, y, rtol=1e-3, atol=TOLERANCE) for x, y in zip(a, b, strict=True)
     )
+
+
+def is_number(value: object) -> bool:
+    """A float of Python or numpy; not a tensor, which would keep the whole graph of its step alive.
+
+    >>> is_number(0.5), is_number([0.5])
+    (True, False)
+    """
+    return isinstance(value, Real)

@@ -7,10 +7,9 @@ programs of many shapes run. A program that stops all the same is not judged by 
 
 import math
 import os
-import re
 import runpy
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -95,38 +94,7 @@ def node(
         left = isinstance(error, SystemExit) and not error.code
         stopped = "" if left else f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
     recorder.meet_at_the_end()
-    return {
-        "events": recorder.events,
-        "options": recorder.options,
-        "world": world,
-        "stopped": stopped,
-    }
-
-
-def in_its_form(
-    task: str,
-    faults: Callable[[Path], list[Fault]],
-    given: Sequence[str],
-    program: Callable[[Path], list[Fault]] | None = None,
-    file: str = "model.py",
-) -> Callable[[Path], list[Fault]]:
-    """The faults of a task that only our hand-out has; in the course's form, of what the program does instead.
-
-    The form is ours if `file` has the task, or if model.py has the functions that our hand-out gives.
-    """
-
-    def found(folder: Path) -> list[Fault]:
-        if task in functions_of(folder / file) or not functions_of(folder / "model.py").isdisjoint(given):
-            return faults(folder)
-        return program(folder) if program else [fault("not_in_course")]
-
-    return found
-
-
-def functions_of(path: Path) -> set[str]:
-    """The functions and classes that a file defines, also where it has an error that keeps it from being parsed."""
-    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-    return set(re.findall(r"^(?:def|class) (\w+)", text, re.MULTILINE))
+    return {"events": recorder.events, "options": recorder.options, "world": world, "stopped": stopped}
 
 
 def stops(run: Run) -> bool:
@@ -148,11 +116,8 @@ class Step:
     """One step of an optimizer, with everything that the node did since the step before."""
 
     optimizer: str
-    samples: int
-    """In all losses since the step before."""
     whole: int
     """Samples of the data set from which the last batch came; 0 if no loader gave it."""
-    sampler: str
     before: tuple[Event, ...]
     """Since the step before, in their order; without what belongs to the batch before."""
     after: tuple[Event, ...]
@@ -171,8 +136,13 @@ class Step:
     def kinds(self) -> tuple[list[str], list[str]]:
         """The kinds of events up to the last backward pass, and after it."""
         kinds = [each.kind for each in self.before]
-        behind = len(kinds) - kinds[::-1].index("backward") if "backward" in kinds else 0
+        behind = end_of("backward", kinds)
         return kinds[:behind], kinds[behind:]
+
+    @property
+    def samples(self) -> int:
+        """In all losses since the step before."""
+        return sum(each.values[0] for each in self.before if each.kind == "loss")
 
     @property
     def losses(self) -> list[float]:
@@ -191,37 +161,29 @@ class Step:
         return found[-1] if found else [0.0] * len(self.grads)
 
 
+def end_of(kind: str, kinds: Sequence[str]) -> int:
+    """The place behind the last event of a kind; 0 without one.
+
+    >>> end_of("wait", ["wait", "clock", "wait", "step"]), end_of("sleep", ["step"])
+    (3, 0)
+    """
+    return max((place for place, each in enumerate(kinds, start=1) if each == kind), default=0)
+
+
 def steps_of(node: Sequence[Event]) -> list[Step]:
     """The steps of one node."""
     steps: list[Step] = []
-    start, whole, sampler, now_s = 0, 0, "", 0.0
+    start, whole, now_s = 0, 0, 0.0
     for place, event in enumerate(node):
         if event.kind == "pass":
-            whole, sampler = event.values[0], event.values[1]
+            whole = event.values[0]
         if event.kind != "step":
             continue
         rest = range(place + 1, len(node))
-        end = next(
-            (number for number in rest if node[number].kind in ("batch", "pass", "loss", "step")), len(node)
-        )
-        before, name = node[start:place], event.values[0]
-        samples = sum(each.values[0] for each in before if each.kind == "loss")
-        grads, params, calls, then_s = event.values[1:]
-        after = tuple(node[place + 1 : end])
-        steps.append(
-            Step(
-                name,
-                samples,
-                whole,
-                sampler,
-                tuple(before),
-                after,
-                grads,
-                params,
-                calls,
-                then_s - (now_s or then_s),
-            )
-        )
+        end = next((at for at in rest if node[at].kind in ("batch", "pass", "loss", "step")), len(node))
+        name, grads, params, calls, then_s = event.values
+        before, after = tuple(node[start:place]), tuple(node[place + 1 : end])
+        steps.append(Step(name, whole, before, after, grads, params, calls, then_s - (now_s or then_s)))
         start, now_s = end, then_s
     return steps
 

@@ -4,13 +4,11 @@ import builtins
 import inspect
 import os
 import random
-import sys
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from types import FrameType
 from typing import Any, cast
 
 import torch
@@ -23,9 +21,11 @@ from torch.utils.data import DataLoader, Subset
 from torch.utils.data import dataloader as loading
 
 from shoal_labs.check.nodes import COLLECTIVE_LIMIT_S, COLLECTIVES
-from shoal_labs.check.standins import gpu, launch, packages, vision
+from shoal_labs.check.standins import gpu, launch, packages
 from shoal_labs.check.standins.clock import Clock
-from shoal_labs.check.standins.handles import PENDING, Handle
+from shoal_labs.check.standins.gpu import PENDING, Handle
+from shoal_labs.check.standins.replace import instead_of
+from shoal_labs.check.student import frames_in, place_in
 
 SAMPLES = 240
 """Of a training set: divisible by 2, 3 and 4 nodes, and enough for several batches."""
@@ -57,20 +57,7 @@ class Recorder:
 
     def note(self, kind: str, *values: Any) -> None:
         """Record an event with the student's line that caused it."""
-        self.events.append([kind, self._place(), *values])
-
-    def _frames(self) -> Iterator[FrameType]:
-        """The student's frames, the innermost first."""
-        frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-        while frame is not None:
-            if frame.f_code.co_filename.startswith(f"{self.folder}/"):
-                yield frame
-            frame = frame.f_back
-
-    def _place(self) -> str:
-        for frame in self._frames():
-            return f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"
-        return ""
+        self.events.append([kind, place_in(self.folder), *values])
 
     @contextmanager
     def counting(self) -> Generator[None]:
@@ -89,9 +76,9 @@ class Recorder:
         os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29500", MPLBACKEND="Agg")
         if torch.cuda.is_available():
             gpu.install()
-        vision.NUM_TRAINED = SAMPLES
-        vision.replace_data()
-        packages.install()
+        packages.NUM_TRAINED = SAMPLES
+        packages.replace_data()
+        packages.ignore_missing()
         launch.give_arguments(self.rank, self.size, self.flags, self.options)
         launch.be_one_process(self.rank, self.size)
         self._data()
@@ -102,11 +89,11 @@ class Recorder:
         self.clock.pretend_gpu()
 
     def _data(self) -> None:
-        create, signature = DataLoader.__init__, inspect.signature(DataLoader.__init__)
-        iterate, next_index = DataLoader.__iter__, loading._BaseDataLoaderIter._next_index  # pyright: ignore
+        signature = inspect.signature(DataLoader.__init__)
         alone = {"num_workers": 0, "pin_memory": False, "persistent_workers": False, "timeout": 0}
 
-        def created(loader: Any, *args: Any, **kwargs: Any) -> None:
+        @instead_of(DataLoader, "__init__")
+        def created(create: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
             given = signature.bind(loader, *args, **kwargs)
             given.arguments.update(alone, prefetch_factor=None, multiprocessing_context=None)
             own = not given.arguments.get("sampler") and not given.arguments.get("batch_sampler")
@@ -115,75 +102,24 @@ class Recorder:
                 given.arguments["dataset"] = Subset(data, range(SAMPLES))
             create(*given.args, **given.kwargs)
 
-        def iterated(loader: Any) -> Iterator[Any]:
-            sampler: Any = loader.sampler
-            seed = getattr(sampler, "seed", None)
+        @instead_of(DataLoader, "__iter__")
+        def iterated(iterate: Any, loader: Any) -> Iterator[Any]:
+            seed = getattr(loader.sampler, "seed", None)
             seed = seed if type(seed) is int else None
-            self.note("pass", _length(loader.dataset), type(sampler).__name__, seed, _length(loader))
+            self.note("pass", _length(loader.dataset), type(loader.sampler).__name__, seed, _length(loader))
             return iterate(loader)
 
-        def indexed(iterator: Any) -> Any:
+        @instead_of(loading._BaseDataLoaderIter, "_next_index")  # pyright: ignore[reportPrivateUsage]
+        def indexed(next_index: Any, iterator: Any) -> Any:
             indices = next_index(iterator)
-            self.note(
-                "batch", [int(each) for each in indices] if isinstance(indices, list) else [int(indices)]
-            )
+            self.note("batch", [int(each) for each in (indices if isinstance(indices, list) else [indices])])
             return indices
 
-        changed: Any = DataLoader
-        changed.__init__, changed.__iter__ = created, iterated
-        loading._BaseDataLoaderIter._next_index = indexed  # pyright: ignore
-
     def _training(self) -> None:
-        functional: Any = nn.functional
-        for name in ("cross_entropy", "nll_loss"):
-            setattr(functional, name, self._loss(getattr(functional, name)))
-        backward, build = Tensor.backward, builtins.__build_class__
-
-        def went_back(loss: Tensor, *args: Any, **kwargs: Any) -> None:
-            if self._inside:  # torch calls it once more while functions are counted
-                backward(loss, *args, **kwargs)
-                return
-            before = self._probed()
-            self._inside += 1
-            try:
-                backward(loss, *args, **kwargs)
-            finally:
-                self._inside -= 1
-            self.note("backward", before, self._probed(), _mean(loss))
-
-        def built(*args: Any, **kwargs: Any) -> Any:
-            made = build(*args, **kwargs)
-            if args[0].__code__.co_filename.startswith(f"{self.folder}/") and callable(
-                getattr(made, "step", None)
-            ):
-                self._own_optimizer(made)
-            return made
-
-        changed: Any = Tensor
-        changed.backward = went_back
-        builtins.__build_class__ = built
-        register_optimizer_step_pre_hook(
-            lambda optimizer, *_: self._step(
-                optimizer, [param for group in optimizer.param_groups for param in group["params"]]
-            )
-        )
-        create = Optimizer.__init__
-
-        def created(optimizer: Any, params: Any, *args: Any, **kwargs: Any) -> None:
-            create(optimizer, params, *args, **kwargs)
-            self._latest = [param for group in optimizer.param_groups for param in group["params"]]
-            self.note("optimizer")
-
-        changed_optimizer: Any = Optimizer
-        changed_optimizer.__init__ = created
-
-    def _loss(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def call(scores: Tensor, labels: Tensor, *args: Any, **kwargs: Any) -> Any:
-            self._inside += 1
-            try:
+        @instead_of(nn.functional, "cross_entropy", "nll_loss")
+        def lost(original: Any, scores: Tensor, labels: Tensor, *args: Any, **kwargs: Any) -> Any:
+            with self._inside_of_torch():
                 loss = original(scores, labels, *args, **kwargs)
-            finally:
-                self._inside -= 1
             if self._inside == 0 and torch.is_grad_enabled():
                 twice = original.__name__ == "cross_entropy" and _are_probabilities(scores)
                 count = len(labels) if labels.ndim else 1
@@ -191,38 +127,66 @@ class Recorder:
                 self.note("loss", count, twice, _mean(loss) / divisor)
             return loss
 
-        return call
+        @instead_of(Tensor, "backward")
+        def went_back(backward: Any, loss: Tensor, *args: Any, **kwargs: Any) -> None:
+            if self._inside:  # torch calls it once more while functions are counted
+                backward(loss, *args, **kwargs)
+                return
+            before = self._probed()
+            with self._inside_of_torch():
+                backward(loss, *args, **kwargs)
+            self.note("backward", before, self._probed(), _mean(loss))
+
+        @instead_of(builtins, "__build_class__")
+        def built(build: Any, *args: Any, **kwargs: Any) -> Any:
+            made, is_students = (
+                build(*args, **kwargs),
+                args[0].__code__.co_filename.startswith(f"{self.folder}/"),
+            )
+            if is_students and callable(getattr(made, "step", None)):
+                self._own_optimizer(made)
+            return made
+
+        @instead_of(Optimizer, "__init__")
+        def created(create: Any, optimizer: Any, params: Any, *args: Any, **kwargs: Any) -> None:
+            create(optimizer, params, *args, **kwargs)
+            self._latest = _params_of(optimizer)
+            self.note("optimizer")
+
+        register_optimizer_step_pre_hook(lambda optimizer, *_: self._step(optimizer, _params_of(optimizer)))
+
+    @contextmanager
+    def _inside_of_torch(self) -> Generator[None]:
+        """What is called meanwhile is not the program's own call."""
+        self._inside += 1
+        try:
+            yield
+        finally:
+            self._inside -= 1
 
     def _own_optimizer(self, kind: Any) -> None:
         """Record the parameters and the steps of a class that the student has written."""
-        own = vars(kind)
-        if "__init__" in own:
-            create = own["__init__"]
+        if "__init__" in vars(kind):
 
-            def created(optimizer: Any, *args: Any, **kwargs: Any) -> None:
-                args = tuple(list(each) if isinstance(each, Iterator) else each for each in args)
-                kwargs = {
-                    key: list(each) if isinstance(each, Iterator) else each for key, each in kwargs.items()
-                }
-                for each in (*args, *kwargs.values()):
+            @instead_of(kind, "__init__")
+            def created(create: Any, optimizer: Any, *args: Any, **kwargs: Any) -> None:
+                given = [
+                    list(each) if isinstance(each, Iterator) else each for each in (*args, *kwargs.values())
+                ]
+                for each in given:
                     if isinstance(each, list) and each and all(isinstance(param, Tensor) for param in each):
                         self._params[id(optimizer)] = self._latest = each
                         self.note("optimizer")
-                create(optimizer, *args, **kwargs)
+                named = dict(zip(kwargs, given[len(args) :], strict=True))
+                create(optimizer, *given[: len(args)], **named)
 
-            kind.__init__ = created
-        if callable(own.get("step")):
-            step = own["step"]
+        if callable(vars(kind).get("step")):
 
-            def stepped(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            @instead_of(kind, "step")
+            def stepped(step: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
                 self._step(optimizer, self._params.get(id(optimizer), self._latest))
-                self._inside += 1
-                try:
+                with self._inside_of_torch():
                     return step(optimizer, *args, **kwargs)
-                finally:
-                    self._inside -= 1
-
-            kind.step = stepped
 
     def _step(self, optimizer: Any, params: list[Tensor]) -> None:
         if self._inside:
@@ -243,9 +207,8 @@ class Recorder:
         return _probes(grads) if grads else [0.0] * PROBES
 
     def _exchange(self) -> None:
-        join = dist.init_process_group
-
-        def joined(*args: Any, **kwargs: Any) -> None:
+        @instead_of(dist, "init_process_group")
+        def joined(join: Any, *args: Any, **kwargs: Any) -> None:
             asked = int(kwargs.get("world_size", -1))
             launch.require(asked if asked > 0 else self.size, self.size)
             join(
@@ -256,24 +219,17 @@ class Recorder:
                 timeout=timedelta(seconds=COLLECTIVE_LIMIT_S),
             )
 
-        dist.init_process_group = joined
-        for name in COLLECTIVES:
-            if hasattr(dist, name):
-                setattr(dist, name, self._collective(name, getattr(dist, name)))
-
-    def _collective(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            tensors = _tensors(args, kwargs)
+        @instead_of(dist, *filter(dist.__dict__.__contains__, COLLECTIVES))
+        def collective(original: Any, *args: Any, **kwargs: Any) -> Any:
+            tensors, name = _tensors(args, kwargs), original.__name__
             if name != "barrier":
                 own_group = any(isinstance(each, dist.ProcessGroup) for each in (*args, *kwargs.values()))
                 self.note("collective", name, -1 if own_group else self._number(tensors))
             result = original(*args, **kwargs)
             if isinstance(result, Handle) and any(each.numel() > FEW for each in tensors):
-                result.place = self._place()
-                result.functions = [frame.f_code.co_name for frame in self._frames()]
+                result.place = place_in(self.folder)
+                result.functions = [frame.f_code.co_name for frame in frames_in(self.folder)]
             return result
-
-        return call
 
     def _number(self, tensors: Sequence[Tensor]) -> int:
         """The number of the parameter whose gradient is among these; -1 without one."""
@@ -283,21 +239,14 @@ class Recorder:
     def _on_gpu(self) -> None:
         """Record whether the program puts anything on a GPU."""
         for kind in (Tensor, nn.Module):
-            cuda, to = kind.cuda, kind.to
 
-            def moved(thing: Any, *args: Any, _cuda: Any = cuda, **kwargs: Any) -> Any:
-                self.note("gpu")
-                return _cuda(thing, *args, **kwargs)
-
-            def sent(thing: Any, *args: Any, _to: Any = to, **kwargs: Any) -> Any:
-                if any(
-                    "cuda" in str(each) for each in (*args, *kwargs.values()) if not isinstance(each, Tensor)
-                ):
+            @instead_of(kind, "cuda", "to")
+            def moved(original: Any, thing: Any, *args: Any, **kwargs: Any) -> Any:
+                given = [str(each) for each in (*args, *kwargs.values()) if not isinstance(each, Tensor)]
+                if original.__name__ == "cuda" or any("cuda" in each for each in given):
                     self.note("gpu")
-                return _to(thing, *args, **kwargs)
+                return original(thing, *args, **kwargs)
 
-            changed: Any = kind
-            changed.cuda, changed.to = moved, sent
         torch.cuda.device_count = lambda: self.size
 
     def meet_at_the_end(self) -> None:
@@ -315,6 +264,10 @@ def _are_probabilities(scores: Tensor) -> bool:
     with torch.no_grad(), torch._C.DisableTorchFunction():  # pyright: ignore
         rows = scores.detach().double()
         return bool(len(rows) and (rows >= 0).all() and ((rows.sum(dim=-1) - 1).abs() < 1e-4).all())
+
+
+def _params_of(optimizer: Any) -> list[Tensor]:
+    return [param for group in optimizer.param_groups for param in group["params"]]
 
 
 def _length(data: Any) -> int:

@@ -1,8 +1,11 @@
 """The verdict on students' folders, in the course's layout or any part of it with the files."""
 
+import ast
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import import_module
 from itertools import islice
 from pathlib import Path, PurePosixPath
@@ -14,6 +17,7 @@ from shoal_labs.check.fault import Check, Fault, fault
 from shoal_labs.check.sandbox.limits import Limits
 from shoal_labs.check.sandbox.pool import answers
 from shoal_labs.check.sandbox.task import Answer, Task
+from shoal_labs.handout.start import unsolved
 from shoal_labs.words import LANGUAGES, Words, load_words
 
 UNTESTED = frozenset({"not_reached", "not_shown", "program_stops", "not_in_course"})
@@ -99,8 +103,7 @@ def check_folders(
     Tasks whose sandbox cannot be set up are not marked: the student's code did not run.
     """
     checks = checks_of(number)
-    resolved = [folder.resolve() for folder in folders]
-    tasks = [tasks_of(number, folder, limits or Limits()) for folder in resolved]
+    tasks = [tasks_of(number, folder.resolve(), limits or Limits()) for folder in folders]
     languages = [load_words(lab_of(number).package, lang) for lang in LANGUAGES]
     with closing(answers([task for several in tasks for task in several], jobs)) as given:
         for folder, own in zip(folders, tasks, strict=True):
@@ -110,9 +113,13 @@ def check_folders(
                 for task, answer in zip(own, answered, strict=True)
                 for place, faults in zip(task.checks, _faults(task, answer, languages), strict=True)
             }
-            missing = [(fault("missing_file", file=each.file),) for each in checks]
-            faults = [found.get(place, missing[place]) for place in range(len(checks))]
-            paths = [find_file(number, folder, each.file) or folder / each.file for each in checks]
+            files = [find_file(number, folder, each.file) for each in checks]
+            unrun = [
+                (fault("not_done") if file else fault("missing_file", file=each.file),)
+                for each, file in zip(checks, files, strict=True)
+            ]
+            faults = [found.get(place, unrun[place]) for place in range(len(checks))]
+            paths = [file or folder / each.file for each, file in zip(checks, files, strict=True)]
             yield Checked(folder, verdicts_of(checks, paths, faults), tuple(answered))
 
 
@@ -159,22 +166,52 @@ def _source(path: Path) -> str:
 
 
 def tasks_of(number: str, folder: Path, limits: Limits) -> list[Task]:
-    """The checks whose file the folder has; those that share a run are one task."""
-    package, groups = lab_of(number).package, dict[str, list[tuple[int, Path]]]()
+    """The checks whose file the folder has, and with tasks that were begun; those that share a run are one task."""
+    package, groups = lab_of(number).package, dict[str, dict[int, Path]]()
     for place, each in enumerate(checks_of(number)):
         file = find_file(number, folder, each.file)
-        if file:
-            groups.setdefault(each.run or str(place), []).append((place, file.parent.relative_to(folder)))
-    return [
-        Task(
-            package,
-            tuple(place for place, _ in group),
-            folder,
-            tuple(within for _, within in group),
-            limits,
+        if file and not is_untouched(number, file, each.tasks):
+            groups.setdefault(each.run or str(place), {})[place] = file.parent.relative_to(folder)
+    return [Task(package, tuple(group), folder, tuple(group.values()), limits) for group in groups.values()]
+
+
+def is_untouched(number: str, file: Path, tasks: Sequence[str]) -> bool:
+    """Whether a file has these tasks as they were handed out: every line of the classes or functions around them.
+
+    Only lines are compared: parsing a student's file is for the sandbox.
+    """
+    text = "\n".join(map(str.rstrip, _source(file).splitlines()))
+    for blocks in _handed_out(number, file.name):
+        named = [blocks[task] for task in tasks if task in blocks]
+        if len(named) == len(tasks) and all(
+            f"\n{block}\n" in f"\n{text}\n\n" and len(re.findall(rf"^{head}\b", text, re.MULTILINE)) == 1
+            for head, block in named
+        ):
+            return True
+    return False
+
+
+@cache
+def _handed_out(number: str, name: str) -> list[dict[str, tuple[str, str]]]:
+    """In each language, for each task of a file: how its class or function begins, and all its lines."""
+    found: list[dict[str, tuple[str, str]]] = []
+    for lang in LANGUAGES:
+        files = unsolved(number, load_words(lab_of(number).package, lang))
+        source = next(text for path, text in files.items() if path.name == name)
+        lines = [line.rstrip() for line in source.splitlines()]
+        blocks = [
+            "\n".join(lines[node.lineno - 1 : node.end_lineno])
+            for node in ast.parse(source).body
+            if isinstance(node, ast.ClassDef | ast.FunctionDef)
+        ]
+        found.append(
+            {
+                task: (" ".join(re.split(r"\W", block, maxsplit=2)[:2]), block)
+                for block in blocks
+                for task in re.findall(r'NotImplementedError\("Task (\w+):', block)
+            }
         )
-        for group in groups.values()
-    ]
+    return found
 
 
 def find_file(number: str, folder: Path, name: str) -> Path | None:

@@ -1,8 +1,13 @@
-"""What a student has written: found by name, or known to be not done."""
+"""The code of a student: its files, what is written in them and what is not done, its lines that run now."""
 
+import ast
 import dis
 import inspect
+import sys
+from collections.abc import Iterator
 from importlib import import_module
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 RETURNS_NOTHING = ("LOAD_CONST", "RETURN_VALUE", "RETURN_CONST")
@@ -59,3 +64,41 @@ def is_empty(function: Any) -> bool:
         return False  # not written in Python
     steps = [step for step in dis.get_instructions(code) if step.opname not in ("RESUME", "NOP")]
     return all(step.opname in RETURNS_NOTHING and step.argval is None for step in steps)
+
+
+def code_files(folder: Path) -> list[Path]:
+    """In the order of their names, and real files only.
+
+    Editors leave links to nowhere, such as Emacs' .#model.py; a pipe would never end.
+    """
+    return sorted(path for path in folder.glob("*.py") if path.is_file())
+
+
+def frames_in(folder: str, frame: FrameType | None = None) -> Iterator[FrameType]:
+    """The frames that run the student's code, the innermost first; from a frame on, or of the caller."""
+    frame = frame or sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    while frame is not None:
+        if frame.f_code.co_filename.startswith(f"{folder}/"):
+            yield frame
+        frame = frame.f_back
+
+
+def place_in(folder: str, frame: FrameType | None = None) -> str:
+    """The innermost line of the student's code: `model.py:57`; nothing outside of it."""
+    inner = next(frames_in(folder, frame or sys._getframe(1)), None)  # pyright: ignore[reportPrivateUsage]
+    return f"{inner.f_code.co_filename.rpartition('/')[2]}:{inner.f_lineno}" if inner else ""
+
+
+def stamp(folder: Path) -> tuple[tuple[str, int], ...]:
+    """Changes with these files: what was found out about a solution holds until it is corrected."""
+    return tuple((path.name, path.stat().st_mtime_ns) for path in code_files(folder))
+
+
+def syntax(folder: Path) -> Iterator[tuple[Path, ast.AST]]:
+    """Every node of the syntax trees of these files, with its file; nothing of a file that is no Python."""
+    for path in code_files(folder):
+        try:
+            tree = ast.parse(path.read_bytes())
+        except (SyntaxError, ValueError):
+            continue
+        yield from ((path, node) for node in ast.walk(tree))

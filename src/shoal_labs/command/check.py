@@ -19,7 +19,7 @@ from shoal.errors import ConfigError
 from shoal_labs.catalogue import lab_of
 
 if TYPE_CHECKING:
-    from shoal_labs.check.grade.marks import Grade
+    from shoal_labs.check.marks import Grade
     from shoal_labs.check.solution import Checked
     from shoal_labs.words import Words
 
@@ -38,7 +38,7 @@ class CheckFlags(Flags):
     csv: Path | None = None
     """File for a table with a row for each folder."""
     pages: Path | None = None
-    """Folder for a page for each student."""
+    """Folder for a page for each student; with several students also one about the class, `index.html`."""
     weights: Path | None = None
     """TOML file with the weight of each task: a table [lab1], lines such as adam_step = 3 (default 1 each)."""
     jobs: Count = _HALF_OF_THE_CORES
@@ -57,8 +57,7 @@ def _check(given: Given[CheckFlags]) -> int:
 
     The exit code is 1 unless every task is right, and 2 if a folder could not be marked.
     """
-    from shoal_labs.check.grade.marks import grade, names_of
-    from shoal_labs.check.grade.weights import load_weights
+    from shoal_labs.check.marks import grade, load_weights, names_of
     from shoal_labs.check.sandbox.limits import Limits
     from shoal_labs.check.solution import check_folders
     from shoal_labs.words import load_words
@@ -178,8 +177,7 @@ def _show(grade: "Grade", sentences: "Words", *, alone: bool) -> None:
 def _write(number: str, flags: CheckFlags, grades: "Sequence[Grade]", sentences: "Words") -> None:
     """The table and the pages that were asked for, also of the folders that were finished before Ctrl-C."""
     from shoal.events.folder import write_whole
-    from shoal_labs.check.grade.page import write_pages
-    from shoal_labs.check.grade.table import to_csv
+    from shoal_labs.check.pages import to_csv, write_pages
 
     if not grades:
         return

@@ -9,27 +9,34 @@ from shoal_labs.catalogue import LABS, lab_of
 from shoal_labs.handout.assemble import assembled
 from shoal_labs.handout.regions import cut, keep, tasks
 from shoal_labs.handout.translate import in_chinese
-from shoal_labs.words import load_words
+from shoal_labs.words import Words, load_words
 
 TASK = {"en": "Task {name}: {sentence}", "zh": "任务 {name}：{sentence}"}
 
 
 def skeleton(number: str, lang: str) -> dict[PurePosixPath, str | bytes]:
     """The student's files: the solution with its tasks cut out, what to do with them, and the data they need."""
-    package, sources = lab_of(number).package, _sources(number)
-    sentences = _under("task.", package, lang)
-    names = [name for source in sources.values() for name in tasks(source)]
-    listed = "\n".join(f"{count}. `{name}`: {sentences[name]}" for count, name in enumerate(names, start=1))
+    package, words = lab_of(number).package, load_words(lab_of(number).package, lang)
+    names = [name for source in _sources(number).values() for name in tasks(source)]
+    listed = "\n".join(f"{count}. `{name}`: {words(f'task.{name}')}" for count, name in enumerate(names, start=1))
     readme = (resources.files(package) / "readme" / f"{lang}.md").read_text(encoding="utf-8")
-    comments = {name: TASK[lang].format(name=name, sentence=text) for name, text in sentences.items()}
-    files = {path: cut(source, comments) for path, source in sources.items()}
-    if lang == "zh":
+    files: dict[PurePosixPath, str | bytes] = {**unsolved(number, words)}
+    files[PurePosixPath(f"task{number}/README.md")] = readme.replace("{tasks}", listed)
+    return {**_digits(number), **files}
+
+
+def unsolved(number: str, words: Words) -> dict[PurePosixPath, str]:
+    """The files of the hand-out with their tasks cut out, in the language of the lab's words."""
+    package = lab_of(number).package
+    sentences = _under("task.", package, words.lang)
+    comments = {name: TASK[words.lang].format(name=name, sentence=text) for name, text in sentences.items()}
+    files = {path: cut(source, comments) for path, source in _sources(number).items()}
+    if words.lang == "zh":
         # `check_sampler.py` says the same as `shoal lab check`.
         own, theirs = (_under("check.sampler_", package, each) for each in ("en", "zh"))
         found = {own[key]: theirs[key] for key in own}
         files = {path: in_chinese(text, found) for path, text in files.items()}
-    files[PurePosixPath(f"task{number}/README.md")] = readme.replace("{tasks}", listed)
-    return {**_digits(number), **files}
+    return files
 
 
 def solution(number: str) -> dict[PurePosixPath, str | bytes]:

@@ -17,9 +17,8 @@ from shoal.events.folder import RunFolder
 from shoal.launch.run import launch_run
 from shoal.training.observer import Observer, Silent
 from shoal.training.result import Result
-from shoal_labs.check.alone import called
-from shoal_labs.check.failures import failures
 from shoal_labs.check.nodes import Node, run_nodes
+from shoal_labs.check.trial import called, failures
 from shoal_labs.student.submission import Submission, in_words
 from shoal_labs.words import Words
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Literal
 
 from shoal.errors import ConfigError, ShoalError
-from shoal_labs.check.code_files import code_files
 from shoal_labs.check.fault import Fault
 from shoal_labs.check.solution import check_folders, find_file
+from shoal_labs.check.student import code_files
 from shoal_labs.words import Words
 
 CANNOT_RUN = frozenset(

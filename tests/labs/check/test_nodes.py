@@ -7,8 +7,8 @@ import pytest
 
 PROGRAM = """
 from pathlib import Path
-from shoal_labs.check.alone import called
 from shoal_labs.check.nodes import run_nodes
+from shoal_labs.check.trial import called
 
 print(run_nodes(called, Path("solution"), 1, "mine", "five", meet=False, limit_s=60)[0].answer)
 """

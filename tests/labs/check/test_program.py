@@ -8,7 +8,9 @@ from planted import graded
 from recorded import recorded, step
 
 from shoal.report.folder import write_files
-from shoal_labs.check.program import Run, in_its_form, near, not_shown, steps_of
+from shoal_labs.check.fault import Check
+from shoal_labs.check.program import Run, near, not_shown, steps_of
+from shoal_labs.check.trial import faults_of, in_our_form
 
 
 def test_steps_have_what_came_before_them_and_until_the_next_batch():
@@ -55,11 +57,10 @@ def test_errors_that_stand_ins_may_cause_are_not_the_students():
 def test_the_form_is_known_by_the_functions_of_our_hand_out(tmp_path, source, form):
     if source:
         (tmp_path / "model.py").write_text(source)
-    test = in_its_form("train_step", lambda _: ["ours"], ["load_data"], lambda _: ["course"])
-    assert test(tmp_path) == [form]
+    check = Check(("train_step",), "model.py", given=("load_data",))
+    assert in_our_form(check, tmp_path) == (form == "ours")
     if form == "course":
-        (found,) = in_its_form("train_step", lambda _: ["ours"], ["load_data"])(tmp_path)
-        assert found.key == "not_in_course"
+        assert [each.key for each in faults_of(check, tmp_path)] == ["not_in_course"]
 
 
 def changed(program, *changes):

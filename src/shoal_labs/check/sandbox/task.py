@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shoal_labs.check.fault import Fault
+from shoal_labs.check.fault import Fault, from_plain, to_plain
 from shoal_labs.check.sandbox.limits import Limits
 
 READY = "ready"
@@ -60,13 +60,12 @@ class Answer:
 
     def to_plain(self) -> dict[str, Any]:
         """As JSON can represent it."""
-        faults = [[[each.key, dict(each.values)] for each in found] for found in self.faults]
-        return {**asdict(self), "faults": faults}
+        return {**asdict(self), "faults": [to_plain(found) for found in self.faults]}
 
     @staticmethod
     def from_plain(plain: Mapping[str, Any]) -> "Answer":
         """The inverse of `to_plain`."""
-        faults = tuple(tuple(Fault(key, values) for key, values in found) for found in plain["faults"])
+        faults = tuple(tuple(from_plain(found)) for found in plain["faults"])
         return Answer(faults, plain["isolated"], plain["refusal"], plain["failure"])
 
 

@@ -20,18 +20,15 @@ from pathlib import Path
 from typing import Any, Never
 
 from shoal_labs.check import nodes
-from shoal_labs.check.fault import Check, Fault, fault
+from shoal_labs.check.fault import Check, fault, from_plain, to_plain
 from shoal_labs.check.sandbox import isolation, kernel
 from shoal_labs.check.sandbox.limits import Limits, apply, exceeded
 from shoal_labs.check.sandbox.task import READY, Answer, Task, unanswered
+from shoal_labs.check.trial import faults_of, load
 
 PRELOADED = (
     *("torch.distributed", "torch.distributed.rpc", "torch.distributed.optim", "torch.utils.data"),
-    *(
-        "torch._dynamo",
-        "shoal.data",
-        "shoal_labs.check.one_step",
-    ),  # torch's optimizers import the first when made
+    *("torch._dynamo", "shoal.data"),  # torch's optimizers import the first when they are made
 )
 SWEEPS = 100
 """Rounds in which processes that outlived their sandbox are ended; each round can reveal more of them."""
@@ -47,8 +44,10 @@ MOST_BYTES = 2**24
 
 def main(package: str) -> None:
     """Answer until the input ends."""
-    for module in (*PRELOADED, f"{package}.check"):
+    for module in PRELOADED:
         import_module(module)
+    for check in import_module(f"{package}.check").CHECKS:
+        load(check)
     refusal = isolation.refusal()
     if not refusal:
         isolation.needed_paths()  # once for all tasks
@@ -75,23 +74,15 @@ def run(task: Task, refusal: str) -> Answer:
     code = os.waitstatus_to_exitcode(os.waitpid(guard, 0)[1])
     os.close(reader)
     # The first record comes before any code of the student: without it, the fault is not the student's.
-    started: dict[str, Any] = records[0] if records else {"failure": _no_record(task, late)}
+    early = "its first process ended early (out of memory or of processes?)"
+    no_record = f"it was not ready after {task.limits.task_s:g} s" if late else early
+    started: dict[str, Any] = records[0] if records else {"failure": no_record}
     if "failure" in started:
         return Answer((), **started)
-    found = [[Fault(key, values) for key, values in each] for each in records[1:]]
-    return Answer(unanswered(task, found, _why_unanswered(code, late, task.limits)), **started)
-
-
-def _why_unanswered(code: int, late: bool, limits: Limits) -> Fault:
-    if code in EXCEEDED:
-        return fault(EXCEEDED[code], gib=limits.memory_gib, processes=limits.processes)
-    return fault("too_long" if late else "died")
-
-
-def _no_record(task: Task, late: bool) -> str:
-    if late:
-        return f"it was not ready after {task.limits.task_s:g} s"
-    return "its first process ended early (out of memory or of processes?)"
+    found = [from_plain(each) for each in records[1:]]
+    why = EXCEEDED.get(code, "too_long" if late else "died")
+    limits = {"gib": task.limits.memory_gib, "processes": task.limits.processes} if code in EXCEEDED else {}
+    return Answer(unanswered(task, found, fault(why, **limits)), **started)
 
 
 def _records(reader: int, limit_s: float, wanted: int) -> tuple[list[Any], bool]:
@@ -100,7 +91,7 @@ def _records(reader: int, limit_s: float, wanted: int) -> tuple[list[Any], bool]
     while len(lines) < wanted and len(received) < MOST_BYTES:
         remaining_s = deadline_s - time.monotonic()
         if remaining_s <= 0:
-            return _decoded(lines), True
+            return [json.loads(line) for line in lines], True
         if not select.select([reader], [], [], remaining_s)[0]:
             continue
         part = os.read(reader, 2**16)
@@ -108,11 +99,7 @@ def _records(reader: int, limit_s: float, wanted: int) -> tuple[list[Any], bool]
             break
         received += part
         lines = received.split(b"\n")[:-1]
-    return _decoded(lines[:wanted]), False
-
-
-def _decoded(lines: list[bytes]) -> list[Any]:
-    return [json.loads(line) for line in lines]
+    return [json.loads(line) for line in lines[:wanted]], False
 
 
 def _kill(guard: int) -> None:
@@ -131,11 +118,7 @@ def _guard(task: Task, writer: int, refusal: str) -> Never:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit())
         os.setsid()
         nowhere = os.open(os.devnull, os.O_RDWR)
-        for stream in (
-            0,
-            1,
-            2,
-        ):  # the worker's own: no process of a sandbox reads its tasks or writes its answers
+        for stream in (0, 1, 2):  # the worker's own: no sandbox reads its tasks or writes its answers
             os.dup2(nowhere, stream)
         os.close(nowhere)
         if kernel.available():
@@ -200,10 +183,7 @@ def _children() -> list[int]:
 
 def _inside(task: Task, writer: int, refusal: str) -> Never:
     """Run the checks, and send a line for each as soon as it is done; the first says how they are isolated."""
-    for number in (
-        signal.SIGTERM,
-        signal.SIGINT,
-    ):  # the kernel then ignores those that the student's code sends
+    for number in (signal.SIGTERM, signal.SIGINT):  # the kernel then ignores those of the student's code
         signal.signal(number, signal.SIG_DFL)
     checks: tuple[Check, ...] = import_module(f"{task.package}.check").CHECKS
     try:
@@ -223,27 +203,21 @@ def _inside(task: Task, writer: int, refusal: str) -> Never:
     except Exception as error:  # whatever it is: it is not the student's
         _send_failure(writer, error)
         os._exit(1)
-    _send(writer, {"isolated": not refusal, "refusal": refusal})
+    nodes.tell(writer, {"isolated": not refusal, "refusal": refusal})
     nodes.START_METHOD.set("fork")  # this process has imported torch, and has no threads
     nodes.WORK_LIMIT_S.set(task.limits.work_s)
     for place, within in zip(task.checks, task.within, strict=True):
         try:
-            found = checks[place].faults(folder / within)
+            found = faults_of(checks[place], folder / within)
         except Exception:  # an answer that no check of ours would give
             found = [fault("died")]
-        _send(writer, [[each.key, dict(each.values)] for each in found])
+        nodes.tell(writer, to_plain(found))
     os._exit(0)
 
 
 def _send_failure(writer: int, error: Exception) -> None:
     why = error.strerror if isinstance(error, OSError) else None
-    _send(writer, {"failure": why or f"{type(error).__name__}: {error}"})
-
-
-def _send(writer: int, record: Any) -> None:
-    data = json.dumps(record).encode() + b"\n"
-    while data:
-        data = data[os.write(writer, data) :]
+    nodes.tell(writer, {"failure": why or f"{type(error).__name__}: {error}"})
 
 
 if __name__ == "__main__":

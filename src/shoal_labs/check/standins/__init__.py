@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 import torch
 
-from shoal_labs.check.standins import gpu, vision
+from shoal_labs.check.standins import gpu, packages
 
 
 def install() -> None:
@@ -15,4 +15,4 @@ def install() -> None:
     if not torch.cuda.is_available():
         gpu.install()
     if find_spec("torchvision") is None:
-        vision.install()
+        packages.install()

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from shoal_labs.check.standins import gpu
-from shoal_labs.check.standins.handles import PENDING
+from shoal_labs.check.standins.gpu import PENDING
 
 CLOCKS = ("perf_counter", "monotonic", "time", "process_time")
 WAITING = ("item", "tolist", "cpu", "numpy", "__float__", "__int__", "__bool__")

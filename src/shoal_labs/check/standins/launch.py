@@ -7,6 +7,8 @@ from typing import Any
 
 import torch.multiprocessing as mp
 
+from shoal_labs.check.standins.replace import instead_of
+
 WORLD = [
     "n_devices",
     "world_size",
@@ -40,13 +42,10 @@ def require(asked: int, size: int) -> None:
 def give_arguments(rank: int, size: int, flags: Mapping[str, Any], options: list[dict[str, Any]]) -> None:
     """Let every parser read flags as a launcher gives them; `options` then names the flags that it has."""
     own = {**dict.fromkeys(WORLD, size), **dict.fromkeys(RANK, rank), **ADDRESS, **flags}
-    original = argparse.ArgumentParser.parse_known_args
 
-    def parse(parser: Any, args: Any = None, namespace: Any = None) -> Any:
+    @instead_of(argparse.ArgumentParser, "parse_known_args")
+    def parse(original: Any, parser: Any, args: Any = None, namespace: Any = None) -> Any:
         return original(parser, args or _arguments(parser, own, options), namespace)
-
-    changed: Any = argparse.ArgumentParser
-    changed.parse_known_args = parse
 
 
 def _arguments(

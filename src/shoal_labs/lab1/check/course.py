@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from shoal_labs.check.code_files import syntax
 from shoal_labs.check.fault import Fault, fault
 from shoal_labs.check.program import (
     Run,
@@ -16,6 +15,7 @@ from shoal_labs.check.program import (
     run_program,
     steps_of,
 )
+from shoal_labs.check.student import stamp, syntax
 
 MOST_RUNS = 3
 MOST_PASSES = 100
@@ -34,7 +34,7 @@ def kind_of(optimizer: str) -> str:
 
 def batches_faults(folder: Path) -> list[Fault]:
     """What is wrong with the batches: GD steps with the whole set, SGD with a part of it in a random order."""
-    runs = _runs(str(folder), _stamp(folder))
+    runs = _runs(folder, stamp(folder))
     found, seen = dict[tuple[str, str], Fault](), set[str]()
     for run in runs:
         for step in _steps(run):
@@ -120,7 +120,7 @@ def trainings(run: Run) -> list[list[Pass]]:
 
 def train_step_faults(folder: Path) -> list[Fault]:
     """What is wrong with clearing gradients, going back and stepping."""
-    runs = _runs(str(folder), _stamp(folder))
+    runs = _runs(folder, stamp(folder))
     steps = [step for run in runs for step in _steps(run)]
     if not steps:
         return not_shown(runs[0], "optimizer.step()")
@@ -132,17 +132,13 @@ def _steps(run: Run) -> list[Step]:
 
 
 @lru_cache(maxsize=4)
-def _runs(folder: str, stamp: tuple[int, ...]) -> tuple[Run, ...]:
+def _runs(folder: Path, stamp: object) -> tuple[Run, ...]:
     """The program as it is, and with each optimizer that a flag of it offers."""
-    first = run_program(Path(folder), 1)
+    first = run_program(folder, 1)
     runs = [first]
     for option in first.options:
         values = option["choices"] or (NAMES if "opt" in option["name"].lower() else ())
         if any(kind_of(value) for value in values):
             others = [value for value in values if value != option["default"]]
-            runs += [run_program(Path(folder), 1, {option["name"]: value}) for value in others[:MOST_RUNS]]
+            runs += [run_program(folder, 1, {option["name"]: value}) for value in others[:MOST_RUNS]]
     return tuple(runs)
-
-
-def _stamp(folder: Path) -> tuple[int, ...]:
-    return tuple(path.stat().st_mtime_ns for path in sorted(folder.glob("*.py")) if path.is_file())

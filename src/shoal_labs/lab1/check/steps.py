@@ -75,9 +75,9 @@ def ruled(rule: Callable[[int, int, Tensor, Tensor], Tensor], scale: float = 1.0
     return path
 
 
-def descent(step: int, which: int, old: Tensor, grad: Tensor) -> Tensor:
-    """w ← w − η g."""
-    return old - RATE * grad
+def descent(rate: float) -> list[Params]:
+    """w ← w + rate · g: right with −η."""
+    return ruled(lambda step, which, old, grad: old + rate * grad)
 
 
 def adam(**wrong: Any) -> list[Params]:
@@ -155,16 +155,12 @@ def descended(kind: str) -> Plain:
 
 def descent_faults(plain: Plain) -> list[Fault]:
     """What is wrong with this way."""
-    path = tensors(plain)
-    if same(path, ruled(descent)):
+    path, right = tensors(plain), descent(-RATE)
+    if same(path, right):
         return []
-    rules: dict[str, Callable[[int, int, Tensor, Tensor], Tensor]] = {
-        "upwards": lambda step, which, old, grad: old + RATE * grad,
-        "no_rate": lambda step, which, old, grad: old - grad,
-        "no_rate_upwards": lambda step, which, old, grad: old + grad,
-    }
-    named = [fault(key) for key, rule in rules.items() if same(path, ruled(rule))]
-    return named or general_faults(path, ruled(descent))
+    rates = {"upwards": RATE, "no_rate": -1.0, "no_rate_upwards": 1.0}
+    named = [fault(key) for key, rate in rates.items() if same(path, descent(rate))]
+    return named or general_faults(path, right)
 
 
 def adapted() -> list[Plain]:

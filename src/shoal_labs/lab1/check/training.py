@@ -5,17 +5,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from shoal_labs.check.alone import is_number
 from shoal_labs.check.fault import Fault, fault
-from shoal_labs.check.one_step import NotingOptimizer, alike, gradient_of, network, samples
+from shoal_labs.check.one_step import NotingOptimizer, alike, gradient_of, is_number, network, samples
 from shoal_labs.check.student import written
 
 OPTIMIZERS = ("gd", "sgd", "adam")
-PARTS = {
-    "step": ("steps", "no_gradient", "accumulates", "wrong_gradient", "unmoved"),
-    "loss": ("wrong_loss", "not_a_float"),
-}
-"""Faults of the two parts of a training step."""
 COUNT, SIZE = 50, 8
 """Samples, and samples of a batch: the last batch is a small one."""
 
@@ -68,11 +62,6 @@ def seen_faults(optimizer: str, first: list[list[int]], second: list[list[int]])
     elif first == second:
         found.append(fault("same_order", optimizer=optimizer))
     return found
-
-
-def batches_part(found: Fault) -> str:
-    """The part of the task in which a fault is: the batches of one optimizer."""
-    return str(found.values.get("optimizer", ""))
 
 
 def trained() -> list[dict[str, Any]]:

@@ -1,21 +1,43 @@
 """The checks of `shoal lab check 2`."""
 
-from shoal_labs.check.alone import alone
-from shoal_labs.check.fault import Check, parted
-from shoal_labs.check.program import in_its_form
-from shoal_labs.lab2.check import course, step
-from shoal_labs.lab2.check.averages import GIVEN, average_check
+from shoal_labs.check.fault import Check
 
+GIVEN = ("train_step", "read_idx", "load_data", "synchronised")
+AVERAGES, STEP, COURSE = (f"{__name__}.{module}" for module in ("averages", "step", "course"))
 CHECKS = (
-    average_check("allreduce_average_gradients"),
-    average_check("allgather_average_gradients"),
-    average_check("reduce_average_gradients", course=False),
+    *(
+        Check(
+            (f"{kind}_average_gradients",),
+            "dist_utils.py",
+            f"{AVERAGES}:averaged",
+            f"{AVERAGES}:average_faults",
+            (f"{kind}_average_gradients",),
+            nodes=3,
+            meet=True,
+            given=given,
+            parts={"mean": (), "collective": ("another_collective",)},
+        )
+        for kind, given in {"allreduce": (), "allgather": (), "reduce": GIVEN}.items()
+    ),
     Check(
         ("train_step",),
         "model.py",
-        in_its_form("train_step", alone(step.train_step_faults, meet=True), GIVEN, course.train_step_faults),
-        course=False,
-        part=parted(**step.PARTS),
-        parts=len(step.PARTS),
+        f"{STEP}:train_step_faults",
+        meet=True,
+        program=f"{COURSE}:train_step_faults",
+        given=GIVEN,
+        parts={
+            "step": (
+                *("average_times", "step_times", "step_before_average", "average_before_backward"),
+                *("accumulates", "wrong_gradient", "average_cleared", "not_the_average", "wrong_loss"),
+                *("never_exchanged", "other_starts", "branch", "no_gradient", "softmax_twice"),
+                *("averaged_twice", "unwaited", "same_samples"),
+            ),
+            "delay": ("slept", "sleeps_after", "no_bottleneck", "slow_with_one"),
+            "seconds": (
+                *("delay_timed", "backward_timed", "all_timed", "milliseconds", "wrong_seconds"),
+                *("not_synchronised", "queue_timed"),
+            ),
+        },
     ),
 )

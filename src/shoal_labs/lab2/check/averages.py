@@ -6,21 +6,17 @@ The gradients of three nodes are multiples of one another, so that the result sh
 
 import math
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from shoal_labs.check.failures import failures, unlike_calls
-from shoal_labs.check.fault import Check, Fault, fault, parted
-from shoal_labs.check.nodes import Node, run_nodes
-from shoal_labs.check.program import in_its_form
-from shoal_labs.check.standins.handles import PENDING, wait_for
+from shoal_labs.check.fault import Fault, fault
+from shoal_labs.check.nodes import Node
+from shoal_labs.check.standins.gpu import PENDING, wait_for
 from shoal_labs.check.student import written
+from shoal_labs.check.trial import unlike_calls
 
-GIVEN = ("train_step", "read_idx", "load_data", "synchronised")
-"""Functions by which model.py is known to be made from our hand-out."""
 NODES = 3
 FACTORS = (1.0, 4.0, 10.0)
 MEAN, SUM = sum(FACTORS) / NODES, sum(FACTORS)
@@ -71,36 +67,17 @@ def averaged(rank: int, name: str) -> dict[str, Any]:
     return {"rounds": rounds, "unmoved": unmoved, "unwaited": unwaited}
 
 
-def average_check(task: str, course: bool = True) -> Check:
-    """The check of an average: its result, and which collectives it calls."""
+def average_faults(nodes: Sequence[Node], task: str) -> list[Fault]:
+    """What is wrong with an average: its result, and which collectives it calls."""
     named, instead = AVERAGES[task]
-
-    def faults(folder: Path) -> list[Fault]:
-        nodes = run_nodes(averaged, folder, NODES, task, meet=True)
-        if found := failures(nodes):
-            return found
-        if not any(node.calls for node in nodes):
-            return [fault("no_collective", named=named)]
-        values, calls = value_faults(nodes), call_faults(nodes, named, instead)
-        return values + ([Fault("also_another", each.values) for each in calls] if values else calls)
-
-    asked = faults if course else in_its_form(task, faults, GIVEN, file="dist_utils.py")
-    return Check(
-        (task,),
-        "dist_utils.py",
-        asked,
-        course=course,
-        part=parted(collective=["another_collective"]),
-        parts=2,
-    )
-
-
-def call_faults(nodes: Sequence[Node], named: str, instead: Sequence[str]) -> list[Fault]:
-    """Whether it calls the collective in the function's name."""
     called = {call.partition("(")[0] for node in nodes for call in node.calls}
-    if calls_only(called, named, instead):
-        return []
-    return [fault("another_collective", called=sorted(called) or "—", named=named)]
+    if not called:
+        return [fault("no_collective", named=named)]
+    found = value_faults(nodes)
+    if not calls_only(called, named, instead):
+        key = "also_another" if found else "another_collective"
+        found.append(fault(key, called=sorted(called), named=named))
+    return found
 
 
 def calls_only(called: Iterable[str], named: str, instead: Iterable[str]) -> bool:
@@ -123,55 +100,46 @@ def _kind(call: str) -> str:
 
 def value_faults(nodes: Sequence[Node]) -> list[Fault]:
     """What is wrong with the parameters and the gradients afterwards."""
-    moved = [] if all(node.answer["unmoved"] for node in nodes) else [fault("parameters_changed")]
-    unwaited = (
-        [fault("unwaited", place="dist_utils.py")] if any(node.answer["unwaited"] for node in nodes) else []
-    )
-    return moved + unwaited + mean_faults(nodes)
+    found = [] if all(node.answer["unmoved"] for node in nodes) else [fault("parameters_changed")]
+    if any(node.answer["unwaited"] for node in nodes):
+        found.append(fault("unwaited", place="dist_utils.py"))
+    return found + mean_faults(nodes)
 
 
 def mean_faults(nodes: Sequence[Node]) -> list[Fault]:
     """What the gradients are instead of the mean."""
-    wrong = [
-        number for number in range(ROUNDS) if any(not _all_mean(_ratios(node, number)) for node in nodes)
-    ]
-    if not wrong:
-        return []
-    if wrong == [1]:
-        return [fault("second_round")]
+    first, second = ([_ratios(node, number) for node in nodes] for number in range(ROUNDS))
+    right = [str(rank) for rank, ratios in enumerate(first) if _all(MEAN, ratios)]
+    if len(right) == NODES:
+        return [] if all(_all(MEAN, ratios) for ratios in second) else [fault("second_round")]
     if unlike := unlike_calls(nodes):
         return unlike
-    ratios = [_ratios(node, 0) for node in nodes]
-    right = [str(rank) for rank, node in enumerate(ratios) if _all_mean(node)]
     if right:
         return [fault("only_some_nodes", right=right, nodes=NODES)]
-    if any(ratio is None for node in ratios for ratio in node):
+    if any(ratio is None for ratios in first for ratio in ratios):
         return [_odd_fault(nodes)]
-    by_parameter = list(zip(*ratios, strict=True))
-    off = [each for each in by_parameter if not all(_near(ratio, MEAN) for ratio in each)]
-    if len(off) < len(SIZES):
-        return [fault("some_parameters", off=len(off), all=len(SIZES))]
+    by_parameter = list(zip(*first, strict=True))
+    off = sum(not _all(MEAN, ratios) for ratios in by_parameter)
+    if off < len(SIZES):
+        return [fault("some_parameters", off=off, all=len(SIZES))]
     return [_ratio_fault([ratio or 0.0 for ratio in by_parameter[0]])]
 
 
 def _ratio_fault(by_node: Sequence[float]) -> Fault:
     """What was done, by the factor that each node has of the base gradient."""
-    if all(map(_near, by_node, FACTORS)):
-        return fault("own_gradient")
-    if all(_near(ratio, own / NODES) for ratio, own in zip(by_node, FACTORS, strict=True)):
-        return fault("own_divided")
-    first = by_node[0]
-    if all(_near(ratio, first) for ratio in by_node):
-        if _near(first, SUM):
-            return fault("sum", nodes=NODES)
-        if _near(first, MEAN / NODES):
-            return fault("divided_twice", nodes=NODES)
-        if any(_near(first, factor) for factor in FACTORS):
-            return fault("one_nodes", rank=next(r for r, f in enumerate(FACTORS) if _near(first, f)))
-        if first and _near(SUM / first, round(SUM / first)):
-            return fault("divided_by", divisor=round(SUM / first), nodes=NODES)
+    first, alike = by_node[0], _all(by_node[0], by_node)
+    divisor, whose = round(SUM / (first or math.inf)), [_near(first, factor) for factor in FACTORS]
+    symptoms = (
+        (all(map(_near, by_node, FACTORS)), fault("own_gradient")),
+        (all(map(_near, by_node, [own / NODES for own in FACTORS])), fault("own_divided")),
+        (alike and _near(first, SUM), fault("sum", nodes=NODES)),
+        (alike and _near(first, MEAN / NODES), fault("divided_twice", nodes=NODES)),
+        (alike and any(whose), fault("one_nodes", rank=[*whose, True].index(True))),
+        (alike and _near(SUM, divisor * first), fault("divided_by", divisor=divisor, nodes=NODES)),
+    )
     # For example, the last node's own gradient counted more than once: show what each node has.
-    return fault("factors", factors=[f"{ratio / MEAN:.3g}" for ratio in by_node])
+    unknown = fault("factors", factors=[f"{ratio / MEAN:.3g}" for ratio in by_node])
+    return next((named for shown, named in symptoms if shown), unknown)
 
 
 def _odd_fault(nodes: Sequence[Node]) -> Fault:
@@ -198,8 +166,8 @@ def _ratio(got: Sequence[float], made: Sequence[float]) -> float | None:
     return ratios[0] if all(_near(ratio, ratios[0]) for ratio in ratios) else None
 
 
-def _all_mean(ratios: Sequence[float | None]) -> bool:
-    return all(_near(ratio, MEAN) for ratio in ratios)
+def _all(value: float, ratios: Sequence[float | None]) -> bool:
+    return all(_near(ratio, value) for ratio in ratios)
 
 
 def _near(a: float | None, b: float) -> bool:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from shoal_labs.check.code_files import code_files, syntax
 from shoal_labs.check.fault import Fault, fault
 from shoal_labs.check.program import (
     Run,
     Step,
+    end_of,
     gradient_faults,
     loss_faults,
     near,
@@ -21,6 +21,7 @@ from shoal_labs.check.program import (
     steps_of,
     stops,
 )
+from shoal_labs.check.student import code_files, syntax
 from shoal_labs.lab2.check.averages import AVERAGES
 
 NODES = 2
@@ -155,19 +156,14 @@ def bottleneck_seen(nodes: Sequence[Sequence[Step]]) -> list[Fault | None]:
     if max(seconds) - min(seconds) > MORE_S:
         slowest = nodes[seconds.index(max(seconds))]
         # Without a loader the end of one step cannot be told from the beginning of the next.
-        unknown = not any(step.has("batch") for step in slowest) and not any(
-            step.has("sleep") for step in slowest
-        )
+        unknown = not any(step.has("batch", "sleep") for step in slowest)
         return [None if unknown or any(map(_sleeps_before, slowest)) else fault("sleeps_after")]
     totals = [sum(step.seconds for step in steps) for steps in nodes]
     together = list(zip(*nodes, strict=False))
-    busier = [
-        max(calls) > MORE * min(calls) for calls in ([step.calls for step in each] for each in together)
-    ]
-    uneven = [
-        max(sizes) > MORE * min(sizes) for sizes in ([step.samples for step in each] for each in together)
-    ]
-    often = max(sum(busier), sum(uneven)) >= OFTEN * len(together)
+    calls = [[step.calls for step in steps] for steps in together]
+    samples = [[step.samples for step in steps] for steps in together]
+    uneven = [sum(max(own) > MORE * min(own) for own in each) for each in (calls, samples)]
+    often = max(uneven) >= OFTEN * len(together)
     return [None] if often or max(totals) - min(totals) > MORE_S else []
 
 
@@ -179,7 +175,7 @@ def _sleeps_before(step: Step) -> bool:
 
 def _exchange(kinds: Sequence[str]) -> slice:
     """From the first collective to the last."""
-    return slice(kinds.index("collective"), len(kinds) - 1 - kinds[::-1].index("collective"))
+    return slice(kinds.index("collective"), end_of("collective", kinds) - 1)
 
 
 def seconds_faults(run: Run, nodes: Sequence[Sequence[Step]]) -> list[Fault]:
@@ -194,11 +190,7 @@ def seconds_faults(run: Run, nodes: Sequence[Sequence[Step]]) -> list[Fault]:
         before, after = kinds[: exchange.start], kinds[exchange.stop + 1 :]
         if "clock" in after and "wait" not in after[: after.index("clock")]:
             return [fault("not_synchronised")]
-        if (
-            "clock" in before
-            and "clock" in after
-            and "wait" not in before[: len(before) - before[::-1].index("clock")]
-        ):
+        if "clock" in before and "clock" in after and "wait" not in before[: end_of("clock", before)]:
             return [fault("queue_timed")]
     return []
 
@@ -213,7 +205,7 @@ def timed_faults(nodes: Sequence[Sequence[Step]]) -> list[Fault]:
         earlier, kinds = (["clock" if kind == "mark" else kind for kind in each] for each in step.kinds())
         if "collective" not in kinds or "batch" not in earlier:
             continue
-        exchange, own = _exchange(kinds), earlier[len(earlier) - earlier[::-1].index("batch") :]
+        exchange, own = _exchange(kinds), earlier[end_of("batch", earlier) :]
         readings = ["clock" in each for each in (own, kinds[: exchange.start], kinds[exchange.stop :])]
         found += readings == [True, False, True]
     return [fault("backward_timed")] if found > 1 else []
@@ -242,18 +234,8 @@ def _branches(node: ast.AST) -> list[tuple[ast.AST, list[Any]]]:
 
 def _methods(tree: ast.AST) -> set[str]:
     """The collectives that strings and names below a node speak of."""
-    said = [
-        each.value
-        for each in ast.walk(tree)
-        if isinstance(each, ast.Constant) and isinstance(each.value, str)
-    ]
-    said += [each.attr for each in ast.walk(tree) if isinstance(each, ast.Attribute)]
-    said += [each.id for each in ast.walk(tree) if isinstance(each, ast.Name)]
-    return {
-        kind
-        for kind, pattern in METHODS.items()
-        if any(re.search(pattern, text, re.IGNORECASE) for text in said)
-    }
+    code = ast.unparse(tree)
+    return {kind for kind, pattern in METHODS.items() if re.search(pattern, code, re.IGNORECASE)}
 
 
 def may_be_slow(folder: Path) -> bool:

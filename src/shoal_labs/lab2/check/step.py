@@ -6,9 +6,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from shoal_labs.check.alone import is_number
 from shoal_labs.check.fault import Fault, fault
-from shoal_labs.check.one_step import NotingOptimizer, alike, gradient_of, network, samples
+from shoal_labs.check.one_step import NotingOptimizer, alike, gradient_of, is_number, network, samples
 from shoal_labs.check.standins import gpu
 from shoal_labs.check.standins.clock import Clock
 from shoal_labs.check.student import written
@@ -23,16 +22,6 @@ SECONDS = (
     *("delay_timed", "backward_timed", "all_timed", "milliseconds", "wrong_seconds"),
     *("not_synchronised", "queue_timed"),
 )
-PARTS = {
-    "step": (
-        *(*OUT_OF_ORDER, "average_before_backward", "accumulates", "wrong_gradient", "average_cleared"),
-        *("not_the_average", "wrong_loss", "never_exchanged", "other_starts", "branch"),
-        *("no_gradient", "softmax_twice", "averaged_twice", "unwaited", "same_samples"),
-    ),
-    "delay": ("slept", "sleeps_after", "no_bottleneck", "slow_with_one"),
-    "seconds": SECONDS,
-}
-"""Faults of the three parts of a training step."""
 EXACT_S = 1e-3
 """Readings of the clock take far less."""
 

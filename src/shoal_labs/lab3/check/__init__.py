@@ -1,30 +1,39 @@
 """The checks of `shoal lab check 3`."""
 
-from shoal_labs.check.alone import alone
-from shoal_labs.check.fault import Check, parted
-from shoal_labs.check.program import in_its_form
-from shoal_labs.lab3.check import course, epoch
-from shoal_labs.lab3.check.samplers import sampler_faults
+from shoal_labs.check.fault import Check
 
 GIVEN = ("train_epoch", "read_idx", "load_data", "equally_many")
-"""Functions by which model.py is known to be made from our hand-out."""
+SAMPLERS, EPOCH, COURSE = (f"{__name__}.{module}" for module in ("samplers", "epoch", "course"))
 CHECKS = (
     *(
-        Check((task,), "sampler.py", alone(sampler_faults, task), run="sampler")
+        Check((task,), "sampler.py", f"{SAMPLERS}:sampler_faults", args=(task,), run="sampler")
         for task in ("set_epoch", "length", "random_partition")
     ),
     Check(
         ("random_sampling",),
         "sampler.py",
-        in_its_form("MyRandomSampler", alone(sampler_faults, "random_sampling"), GIVEN, file="sampler.py"),
-        course=False,
+        f"{SAMPLERS}:sampler_faults",
+        args=("random_sampling",),
+        name="MyRandomSampler",
+        given=GIVEN,
     ),
     Check(
         ("train_epoch",),
         "model.py",
-        in_its_form("train_epoch", epoch.faults, GIVEN, course.train_epoch_faults),
-        course=False,
-        part=parted(**epoch.PARTS),
-        parts=len(epoch.PARTS),
+        f"{EPOCH}:epoch",
+        f"{EPOCH}:epoch_faults",
+        nodes=2,
+        meet=True,
+        program=f"{COURSE}:train_epoch_faults",
+        given=GIVEN,
+        parts={
+            "epoch": ("set_epoch_not_called", "seed_by_rank", "same_samples", "same_losses"),
+            "training": (
+                *("mean_of_own", "mean_of_means", "not_divided", "divided_again", "accumulates"),
+                *("nodes_differ", "unmoved", "not_one_machine", "empty_batch", "no_gradient"),
+                *("softmax_twice", "sum"),
+            ),
+            "loss": ("epoch_loss",),
+        },
     ),
 )

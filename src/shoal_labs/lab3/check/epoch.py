@@ -2,18 +2,17 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from shoal_labs.check.failures import failures, unlike_calls
 from shoal_labs.check.fault import Fault, fault
-from shoal_labs.check.nodes import Node, run_nodes
+from shoal_labs.check.nodes import Node
 from shoal_labs.check.one_step import RATE, network, samples
 from shoal_labs.check.student import written
+from shoal_labs.check.trial import unlike_calls
 
 SHARES = ((0, 2, 4, 6, 7), (1, 3, 5))
 """Samples of each node: in batches of two their steps have 2 + 2, 2 + 1 and 1 + 0."""
@@ -93,22 +92,12 @@ WRONG: dict[str, tuple[Callable[[int, int], float], bool]] = {
 
 OTHER_LOSSES = frozenset({*WRONG, "nodes_differ", "unmoved", "not_one_machine"})
 """Faults with which the loss of later steps is another one, too."""
-PARTS = {
-    "epoch": ("set_epoch_not_called", "seed_by_rank", "same_samples", "same_losses"),
-    "training": (*OTHER_LOSSES, "empty_batch", "no_gradient", "softmax_twice", "sum"),
-    "loss": ("epoch_loss",),
-}
-"""Faults of the three parts of an epoch."""
-
-
-def faults(folder: Path) -> list[Fault]:
-    """What is wrong with the student's epoch."""
-    nodes = run_nodes(epoch, folder, len(SHARES), meet=True)
-    return failures(nodes) or unlike_calls(nodes) or epoch_faults(nodes)
 
 
 def epoch_faults(nodes: Sequence[Node]) -> list[Fault]:
     """What is wrong with an epoch that finished."""
+    if unlike := unlike_calls(nodes):
+        return unlike
     called = all(EPOCH in node.answer["epochs"] for node in nodes)
     found = [] if called else [fault("set_epoch_not_called")]
     right, loss = reference(lambda own, total: total)

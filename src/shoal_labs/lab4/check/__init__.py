@@ -5,31 +5,27 @@
     parts      which run shows which task         observe     makes torch record what the program does
     mended     our solution in place of a task
     program    runs it as every worker            seen        the record
-    judge      record → faults                    reports     the records of all workers, collected over RPC
-    reference  the same network in one process
+    judge      record → faults, beside the same network in one process
 """
 
-from shoal_labs.check.fault import Check, parted
-from shoal_labs.lab4.check.parts import task_faults
+from shoal_labs.check.fault import Check
 
-CHECKS = (
-    Check(("stages",), "model.py", task_faults("stages"), run="program"),
-    Check(("forward",), "model.py", task_faults("forward"), run="program"),
-    Check(("init_parameters",), "dist_utils.py", task_faults("init_parameters"), run="program"),
-    Check(("parameter_rrefs",), "dist_utils.py", task_faults("parameter_rrefs"), run="program"),
+CHECKS = tuple(
     Check(
-        ("train_step",),
-        "model.py",
-        task_faults("train_step"),
+        (task,),
+        file,
+        args=(task,),
+        folder=f"{__name__}.parts:task_faults",
+        optional=task == "forward_microbatches",
         run="program",
-        part=parted(loss=["not_a_float", "wrong_loss"]),
-        parts=2,
-    ),
-    Check(
-        ("forward_microbatches",),
-        "model.py",
-        task_faults("forward_microbatches"),
-        optional=True,
-        run="program",
-    ),
+        parts={"step": (), "loss": ("not_a_float", "wrong_loss")} if task == "train_step" else {},
+    )
+    for task, file in {
+        "stages": "model.py",
+        "forward": "model.py",
+        "init_parameters": "dist_utils.py",
+        "parameter_rrefs": "dist_utils.py",
+        "train_step": "model.py",
+        "forward_microbatches": "model.py",
+    }.items()
 )

@@ -9,9 +9,25 @@ from torch import Tensor
 from torch.nn import functional
 
 from shoal_labs.check.fault import Fault, fault
-from shoal_labs.lab4.check.reference import PARAMETERS, RELUS, TOLERANCE, factor, matched, near, scores
-from shoal_labs.lab4.check.seen import FIRST, LAST, LAYERS, Held, Loss, Optimizer, Report, Seen, Step
+from shoal_labs.lab4.check.seen import (
+    FIRST,
+    LAST,
+    LAYERS,
+    Held,
+    LayerCall,
+    Loss,
+    Optimizer,
+    Report,
+    Seen,
+    Step,
+)
 
+PARAMETERS = tuple(
+    f"{layer}.{part}" for layer in ("conv1", "conv2", "fc1", "fc2") for part in ("weight", "bias")
+)
+RELUS = ("conv1", "conv2", "fc1")
+"""Layers that a ReLU follows."""
+TOLERANCE = 1e-4
 STAGES, DRAWN, ALIKE = 2, 100, 0.999
 """Stages, and so many of their first numbers, which have such a correlation if they are drawn from one seed."""
 Task = Literal[
@@ -99,21 +115,10 @@ def optimizer_faults(seen: Seen, step: Step) -> list[Fault]:
     doubled = [fault("twice", place=given.place, parameters=sorted(twice))] if twice else []
     if missing and any(key not in named for key in given.parameters):
         owners = sorted({owner for owner, _ in given.parameters})
-        return [
-            fault("copies", place=given.place, missing=missing, owners=owners),
-            *doubled,
-        ]
+        return [fault("copies", place=given.place, missing=missing, owners=owners), *doubled]
     if missing:
-        return [
-            fault(
-                "missing",
-                place=given.place,
-                given=len(named) - len(missing),
-                all=len(named),
-                missing=missing,
-            ),
-            *doubled,
-        ]
+        counts = {"given": len(named) - len(missing), "all": len(named)}
+        return [fault("missing", place=given.place, missing=missing, **counts), *doubled]
     return doubled
 
 
@@ -222,11 +227,7 @@ def gradient_faults(step: Step, params: Mapping[str, Tensor], place: str) -> lis
 
 def microbatch_faults(step: Step, microbatches: int) -> list[Fault]:
     """The batch must really be in parts; whether they overlap is seen while it runs."""
-    parts = sum(
-        call.layer == FIRST and call.context == step.context
-        for report in step.before
-        for call in report.calls
-    )
+    parts = len(calls_of(step, FIRST))
     return [] if parts == microbatches else [fault("parts", parts=parts, wanted=microbatches)]
 
 
@@ -241,14 +242,14 @@ def reference_optimizer(
 
 def recorded(step: Step, layer: str) -> Tensor:
     """What the layer recorded in the step's context, all micro-batches together."""
-    calls = [
-        call
-        for report in step.before
-        for call in report.calls
-        if call.layer == layer and call.context == step.context
-    ]
-    calls.sort(key=lambda call: call.begin_ns)
-    return torch.cat([call.tensor for call in calls if call.tensor is not None])
+    return torch.cat([call.tensor for call in calls_of(step, layer) if call.tensor is not None])
+
+
+def calls_of(step: Step, layer: str) -> list[LayerCall]:
+    """The layer's calls in the step's context, in their order."""
+    calls = [call for report in step.before for call in report.calls]
+    own = [call for call in calls if (call.layer, call.context) == (layer, step.context)]
+    return sorted(own, key=lambda call: call.begin_ns)
 
 
 def batch_of(losses: Sequence[Loss], context: int | None) -> tuple[Tensor, Tensor] | None:
@@ -271,3 +272,50 @@ def values(reports: Sequence[Report]) -> dict[str, Tensor]:
 
 def _shapes(shapes: Sequence[tuple[int, ...]] | Mapping[tuple[int, ...], str]) -> list[str]:
     return ["×".join(map(str, shape)) for shape in dict.fromkeys(shapes)]
+
+
+def scores(params: Mapping[str, Tensor], pictures: Tensor, without_relu: Sequence[str] = ()) -> Tensor:
+    """The scores of pictures; without the ReLU behind the layers that are named."""
+
+    def relu(layer: str, values: Tensor) -> Tensor:
+        return values if layer in without_relu else torch.relu(values)
+
+    def layer(name: str) -> tuple[Tensor, Tensor]:
+        return params[f"{name}.weight"], params[f"{name}.bias"]
+
+    strokes = functional.max_pool2d(relu("conv1", functional.conv2d(pictures, *layer("conv1"), padding=2)), 2)
+    shapes = functional.max_pool2d(relu("conv2", functional.conv2d(strokes, *layer("conv2"))), 2)
+    hidden = relu("fc1", functional.linear(shapes.flatten(1), *layer("fc1")))
+    return functional.linear(hidden, *layer("fc2"))
+
+
+def matched(wanted: Tensor, rows: Tensor) -> Tensor | None:
+    """For each wanted row the number of the row that equals it; None if one has no equal.
+
+    Micro-batches may pass a stage in any order.
+
+    >>> matched(torch.tensor([[3.0], [1.0]]), torch.tensor([[1.0], [3.0]]))
+    tensor([1, 0])
+    """
+    if wanted.shape != rows.shape:
+        return None
+    distances = torch.cdist(wanted.double(), rows.double(), compute_mode="donot_use_mm_for_euclid_dist")
+    nearest = distances.min(dim=1)
+    return nearest.indices if bool((nearest.values < TOLERANCE).all()) else None
+
+
+def near(given: Tensor, right: Tensor) -> bool:
+    """Whether two tensors are the same but for rounding."""
+    return given.shape == right.shape and torch.allclose(given, right, rtol=1e-3, atol=1e-5)
+
+
+def factor(given: Sequence[Tensor], right: Sequence[Tensor]) -> float | None:
+    """The number by which all tensors are larger than the right ones; None if there is no such number.
+
+    >>> factor([torch.tensor([2.0, 4.0])], [torch.tensor([1.0, 2.0])])
+    2.0
+    """
+    flat_given = torch.cat([each.flatten() for each in given]).double()
+    flat_right = torch.cat([each.flatten() for each in right]).double()
+    found = (flat_given @ flat_right / (flat_right @ flat_right)).item()
+    return found if near(flat_given.float(), (found * flat_right).float()) else None

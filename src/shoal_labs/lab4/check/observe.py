@@ -6,7 +6,7 @@ for every way to write the program. Faults that would end in an unreadable error
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 from types import FrameType
 from typing import Any
@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from torch.distributed import rpc
 from torch.distributed.optim import DistributedOptimizer
 
-from shoal_labs.check.alone import is_number
 from shoal_labs.check.fault import Fault, fault
+from shoal_labs.check.one_step import is_number
+from shoal_labs.check.standins.replace import instead_of
 from shoal_labs.lab4.check.holds import Holds
-from shoal_labs.lab4.check.reports import gather, identities, outside
 from shoal_labs.lab4.check.seen import (
     FIRST,
     LAST,
@@ -31,6 +31,10 @@ from shoal_labs.lab4.check.seen import (
     Loss,
     Optimizer,
     Step,
+    copied,
+    gather,
+    identities,
+    outside,
 )
 
 
@@ -49,68 +53,60 @@ class Wrong(BaseException):
 def install(folder: str, steps: int, holds: Holds | None) -> None:
     """Record everything from now on; end after so many steps. With `holds` micro-batches must overlap."""
     SEEN.folder = folder
-    functional: Any = nn.functional
-    for name in ("conv2d", "linear"):
-        setattr(functional, name, _layer(getattr(functional, name), holds))
-    for name in ("cross_entropy", "nll_loss"):
-        setattr(functional, name, _loss(getattr(functional, name)))
     # torch imports this module late and compares functions in it with rpc's: it must see the originals.
     import_module("torch.distributed.rpc.rref_proxy")
-    setattr(rpc, "remote", _remote(rpc.remote))  # noqa: B010
-    _record_parameters()
-    _record_detaching()
-    _record_seed()
-    _record_softmax()
+    _record_network(holds)
+    _record_silent_mistakes()
     _record_contexts()
+    _record_backward()
     _record_optimizer(steps)
 
 
-def _layer(original: Callable[..., Tensor], holds: Holds | None) -> Callable[..., Tensor]:
-    def call(given: Tensor, weight: Tensor, bias: Tensor | None = None, *args: Any, **kwargs: Any) -> Tensor:
-        layer = LAYERS.get(tuple(weight.shape))
-        if layer is None:
+def _record_network(holds: Holds | None) -> None:
+    """Layers, losses and softmaxes."""
+
+    @instead_of(nn.functional, "conv2d", "linear")
+    def layer(
+        original: Any, given: Tensor, weight: Tensor, bias: Tensor | None = None, *args: Any, **kwargs: Any
+    ) -> Tensor:
+        name = LAYERS.get(tuple(weight.shape))
+        if name is None:
             SEEN.other_weights.append(tuple(weight.shape))
             return original(given, weight, bias, *args, **kwargs)
         begin_ns, context = time.monotonic_ns(), _current_context()
-        SEEN.held[f"{layer}.weight"] = weight
+        SEEN.held[f"{name}.weight"] = weight
         if bias is not None:
-            SEEN.held[f"{layer}.bias"] = bias
+            SEEN.held[f"{name}.bias"] = bias
         if holds and context is not None:
-            holds.begin(layer)
+            holds.begin(name)
         result = original(given, weight, bias, *args, **kwargs)
-        kept = {FIRST: given, LAST: result}.get(layer)
-        SEEN.calls.append(
-            LayerCall(layer, context, begin_ns, None if kept is None else kept.detach().cpu().clone())
-        )
+        kept = {FIRST: given, LAST: result}.get(name)
+        SEEN.calls.append(LayerCall(name, context, begin_ns, None if kept is None else copied(kept)))
         return result
 
-    return call
-
-
-def _loss(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    def call(scores: Tensor, labels: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        kept = scores.detach().cpu().clone(), labels.cpu().clone()
-        SEEN.losses.append(Loss(*kept, original.__name__, _current_context(), SEEN.batches()))
+    @instead_of(nn.functional, "cross_entropy", "nll_loss")
+    def loss(original: Any, scores: Tensor, labels: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        SEEN.losses.append(
+            Loss(copied(scores), copied(labels), original.__name__, _current_context(), SEEN.batches())
+        )
         return original(scores, labels, *args, **kwargs)
 
-    return call
+    for owner in (torch, Tensor):
+
+        @instead_of(owner, "softmax")
+        def softmax(original: Any, *args: Any, **kwargs: Any) -> Tensor:
+            if _current_context() is not None:
+                SEEN.softmaxes.append(([each.f_code.co_name for each in SEEN.frames()], SEEN.place()))
+            return original(*args, **kwargs)
 
 
-def _remote(original: Callable[..., Any]) -> Callable[..., Any]:
-    def call(*args: Any, **kwargs: Any) -> Any:
-        SEEN.remote = True
-        return original(*args, **kwargs)
+def _record_silent_mistakes() -> None:
+    """What torch allows and a split program does not mean: no parameters, a cut graph, a seed of one process."""
 
-    return call
-
-
-def _record_parameters() -> None:
-    """A module that holds only remote references has no parameters: asking it for them is a silent mistake."""
-    original = nn.Module.parameters
-
-    def parameters(self: nn.Module, recurse: bool = True) -> Iterator[nn.Parameter]:
-        found = list(original(self, recurse))
-        if not found and _refers(vars(self).values()):
+    @instead_of(nn.Module, "parameters")
+    def parameters(original: Any, module: nn.Module, recurse: bool = True) -> Iterator[nn.Parameter]:
+        found = list(original(module, recurse))
+        if not found and _refers(vars(module).values()):
             for frame in SEEN.frames():
                 # A generator expression has a frame of its own, without a name.
                 name = frame.f_code.co_name
@@ -119,7 +115,28 @@ def _record_parameters() -> None:
                     break
         return iter(found)
 
-    nn.Module.parameters = parameters
+    @instead_of(Tensor, "detach")
+    def detached(detach: Any, tensor: Tensor) -> Tensor:
+        place = _directly_from_the_student()
+        if place and tensor.requires_grad:
+            SEEN.detached.append(place)
+        return detach(tensor)
+
+    @instead_of(torch.no_grad, "__enter__")
+    def entered(enter: Any, no_grad: torch.no_grad) -> None:
+        if place := _directly_from_the_student():
+            SEEN.detached.append(place)
+        enter(no_grad)
+
+    @instead_of(torch, "manual_seed")
+    def manual_seed(original: Any, seed: int) -> torch.Generator:
+        SEEN.seeded = SEEN.seeded or SEEN.place()
+        return original(seed)
+
+    @instead_of(rpc, "remote")
+    def remote(original: Any, *args: Any, **kwargs: Any) -> Any:
+        SEEN.remote = True
+        return original(*args, **kwargs)
 
 
 def _refers(values: Iterable[Any]) -> bool:
@@ -129,49 +146,6 @@ def _refers(values: Iterable[Any]) -> bool:
         or (isinstance(value, dict) and _refers(value.values()))
         for value in values
     )
-
-
-def _record_detaching() -> None:
-    detach, enter = torch.Tensor.detach, torch.no_grad.__enter__
-
-    def detached(self: Tensor) -> Tensor:
-        place = _directly_from_the_student()
-        if place and self.requires_grad:
-            SEEN.detached.append(place)
-        return detach(self)
-
-    def entered(self: torch.no_grad) -> None:
-        place = _directly_from_the_student()
-        if place:
-            SEEN.detached.append(place)
-        enter(self)
-
-    changed: Any = torch.Tensor
-    changed.detach = detached
-    torch.no_grad.__enter__ = entered
-
-
-def _record_seed() -> None:
-    original = torch.manual_seed
-
-    def manual_seed(seed: int) -> torch.Generator:
-        SEEN.seeded = SEEN.seeded or SEEN.place()
-        return original(seed)
-
-    torch.manual_seed = manual_seed
-
-
-def _record_softmax() -> None:
-    def recorded(original: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        def call(*args: Any, **kwargs: Any) -> Tensor:
-            if _current_context() is not None:
-                SEEN.softmaxes.append(([each.f_code.co_name for each in SEEN.frames()], SEEN.place()))
-            return original(*args, **kwargs)
-
-        return call
-
-    for owner in (torch, Tensor):
-        setattr(owner, "softmax", recorded(owner.softmax))  # noqa: B010
 
 
 def watch_returns(steps: int) -> None:
@@ -187,29 +161,28 @@ def watch_returns(steps: int) -> None:
 
 
 def _directly_from_the_student() -> str:
-    frame = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]
+    frame = sys._getframe(3)  # pyright: ignore[reportPrivateUsage]
     return SEEN.place(frame) if frame.f_code.co_filename.startswith(f"{SEEN.folder}/") else ""
 
 
 def _record_contexts() -> None:
-    enter, leave, original = (
-        dist_autograd.context.__enter__,
-        dist_autograd.context.__exit__,
-        dist_autograd.backward,
-    )
-
-    def entered(self: Any) -> int:
-        number = enter(self)
+    @instead_of(dist_autograd.context, "__enter__")
+    def entered(enter: Any, context: Any) -> int:
+        number = enter(context)
         SEEN.contexts[number] = SEEN.place()
         SEEN.entered_ns[number] = time.monotonic_ns()
         SEEN.active.add(number)
         return number
 
-    def left(self: Any, *error: Any) -> None:
-        SEEN.active.discard(self.autograd_context._context_id())
-        leave(self, *error)
+    @instead_of(dist_autograd.context, "__exit__")
+    def left(leave: Any, context: Any, *error: Any) -> None:
+        SEEN.active.discard(context.autograd_context._context_id())
+        leave(context, *error)
 
-    def backward(context_id: int, roots: Any, retain_graph: bool = False) -> None:
+
+def _record_backward() -> None:
+    @instead_of(dist_autograd, "backward")
+    def backward(original: Any, context_id: int, roots: Any, retain_graph: bool = False) -> None:
         place, context = SEEN.place(), context_id
         if context not in SEEN.active:
             raise Wrong(fault("backward_outside", place=place, entered=SEEN.contexts.get(context, "?")))
@@ -227,46 +200,36 @@ def _record_contexts() -> None:
         SEEN.backwards.append(Backward(context, sum(loss.detach().sum().item() for loss in losses), place))
         original(context, losses, retain_graph=retain_graph)
 
-    local = torch.Tensor.backward
-
-    def local_backward(self: Tensor, *args: Any, **kwargs: Any) -> None:
+    @instead_of(Tensor, "backward")
+    def local_backward(local: Any, tensor: Tensor, *args: Any, **kwargs: Any) -> None:
         if SEEN.active:
             raise Wrong(fault("local_backward", place=SEEN.place()))
-        local(self, *args, **kwargs)
-
-    changed_tensor: Any = torch.Tensor
-    changed_tensor.backward = local_backward
-    changed: Any = dist_autograd
-    changed.context.__enter__, changed.context.__exit__ = entered, left
-    changed.backward = backward
+        local(tensor, *args, **kwargs)
 
 
 def _record_optimizer(most_steps: int) -> None:
-    create, step = DistributedOptimizer.__init__, DistributedOptimizer.step
-
-    def created(self: Any, optimizer_class: type, params_rref: Any, *args: Any, **kwargs: Any) -> None:
+    @instead_of(DistributedOptimizer, "__init__")
+    def created(
+        create: Any, optimizer: Any, optimizer_class: type, params_rref: Any, *args: Any, **kwargs: Any
+    ) -> None:
         place, params = SEEN.place(), list(params_rref)
-        create(self, optimizer_class, params, *args, **kwargs)
+        create(optimizer, optimizer_class, params, *args, **kwargs)
         owners = [param.owner().name for param in params]
-        found = outside(identities, owners, params)
-        SEEN.optimizers.append(
-            Optimizer(place, optimizer_class, args, kwargs, list(zip(owners, found, strict=True)))
-        )
+        found = zip(owners, outside(identities, owners, params), strict=True)
+        SEEN.optimizers.append(Optimizer(place, optimizer_class, args, kwargs, list(found)))
 
-    def stepped(self: Any, context_id: int) -> None:
+    @instead_of(DistributedOptimizer, "step")
+    def stepped(step: Any, optimizer: Any, context_id: int) -> None:
         place = SEEN.place()
         if context_id not in SEEN.active:
             raise Wrong(fault("context_left", place=place, entered=SEEN.contexts.get(context_id, "?")))
         if not any(each.context == context_id for each in SEEN.backwards):
             raise Wrong(fault("no_backward", place=place))
         before = outside(gather, context_id)
-        step(self, context_id)
+        step(optimizer, context_id)
         SEEN.steps.append(Step(context_id, place, before, outside(gather, context_id)))
         if len(SEEN.steps) == most_steps:
             raise Enough
-
-    changed: Any = DistributedOptimizer
-    changed.__init__, changed.step = created, stepped
 
 
 def _current_context() -> int | None:

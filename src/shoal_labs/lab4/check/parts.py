@@ -1,13 +1,13 @@
 """Which run shows which task: a plain one, one with micro-batches or from the start again, with some tasks mended."""
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from functools import lru_cache
 from pathlib import Path
 from typing import get_args
 
-from shoal_labs.check.code_files import code_files
 from shoal_labs.check.fault import Fault, fault
+from shoal_labs.check.student import stamp
 from shoal_labs.lab4.check.judge import Task
 from shoal_labs.lab4.check.mended import replaceable, undone
 from shoal_labs.lab4.check.program import Outcome, run_program
@@ -19,13 +19,13 @@ WORKERS = 3
 ERRORS = frozenset({"raises", "raises_there"})
 
 
-def task_faults(task: Task) -> Callable[[Path], list[Fault]]:
+def task_faults(folder: Path, task: Task) -> list[Fault]:
     """What is wrong with one task of the program in a folder."""
-    return lambda folder: _found(folder, _stamp(folder)).get(task, [fault("not_reached")])
+    return _found(folder, stamp(folder)).get(task, [fault("not_reached")])
 
 
 @lru_cache(maxsize=8)
-def _found(folder: Path, stamp: tuple[tuple[str, int], ...]) -> dict[Task, list[Fault]]:
+def _found(folder: Path, stamp: object) -> dict[Task, list[Fault]]:
     """The faults of every task that can be tested.
 
     Where a task keeps another one from being tested, the program runs again with our solution of it. An error in such
@@ -87,29 +87,20 @@ def initial_faults(plain: Outcome, again: Outcome | None, sets_seed: bool) -> li
 
 def microbatch_flag(folder: Path) -> str:
     """The program's flag for the number of micro-batches; nothing if it has none."""
-    found = re.search(
-        r"""["'](--\w*micro\w*)["']""", (folder / "model.py").read_text(encoding="utf-8", errors="replace")
-    )
-    return found[1] if found else ""
+    return _found_in(folder / "model.py", r"""["'](--\w*micro\w*)["']""")
 
 
 def sets_seed(folder: Path) -> bool:
     """Whether the program gives init_parameters a seed."""
-    source = (folder / "model.py").read_text(encoding="utf-8", errors="replace")
-    return re.search(r"init_parameters\([^)]*seed", source) is not None
+    return bool(_found_in(folder / "model.py", r"(init_parameters)\([^)]*seed"))
 
 
 def workers_of(folder: Path) -> int:
     """How many workers the student's containers are; three without that file."""
-    compose = folder / "docker-compose.yml"
-    found = (
-        re.search(r"--n_devices[= ](\d+)", compose.read_text(encoding="utf-8", errors="replace"))
-        if compose.is_file()
-        else None
-    )
-    return int(found[1]) if found else WORKERS
+    return int(_found_in(folder / "docker-compose.yml", r"--n_devices[= ](\d+)") or WORKERS)
 
 
-def _stamp(folder: Path) -> tuple[tuple[str, int], ...]:
-    """Changes with the files: a solution that was mended is run again."""
-    return tuple((file.name, file.stat().st_mtime_ns) for file in code_files(folder))
+def _found_in(path: Path, pattern: str) -> str:
+    """The group of a pattern in a file's text; nothing if either is not there."""
+    found = re.search(pattern, path.read_text(encoding="utf-8", errors="replace")) if path.is_file() else None
+    return found[1] if found else ""

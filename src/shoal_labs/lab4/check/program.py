@@ -19,16 +19,14 @@ import torch
 from torch.distributed import rpc
 
 from shoal.comm.threads.meetings import frames_of
-from shoal_labs.check.failures import failures
-from shoal_labs.check.fault import Fault, fault
+from shoal_labs.check.fault import Fault, fault, from_plain, to_plain
 from shoal_labs.check.nodes import Node, run_nodes
+from shoal_labs.check.trial import failures
 from shoal_labs.lab4.check.holds import Holds
-from shoal_labs.lab4.check.judge import Task, judge, values
+from shoal_labs.lab4.check.judge import PARAMETERS, Task, judge, values
 from shoal_labs.lab4.check.mended import PLACES, replaceable, run_mended
 from shoal_labs.lab4.check.observe import Enough, Wrong, install, watch_returns
-from shoal_labs.lab4.check.reference import PARAMETERS
-from shoal_labs.lab4.check.reports import gather
-from shoal_labs.lab4.check.seen import FIRST, LAST, SEEN, Step
+from shoal_labs.lab4.check.seen import FIRST, LAST, SEEN, Step, gather
 
 LIMIT_S = 60.0
 """How long the program may take for its first steps."""
@@ -87,9 +85,7 @@ def run_program(
     known = replaceable(folder)
     found: dict[Task, list[Fault]] = {
         task: [
-            Fault(key, values)
-            for key, values in answer["faults"][task]
-            if task in known or key not in ONLY_OURS
+            each for each in from_plain(answer["faults"][task]) if task in known or each.key not in ONLY_OURS
         ]
         for task in get_args(Task)
         if task in answer["faults"]
@@ -121,16 +117,9 @@ def run_workers(
     for _ in range(PORTS):
         with TemporaryDirectory(prefix="shoal-check-") as scratch:
             address = [f"--n_devices={size}", "--master_addr=127.0.0.1", f"--master_port={_free_port()}"]
-            given = (
-                str(folder.resolve()),
-                [*address, *flags],
-                steps,
-                scratch,
-                microbatches,
-                limit_s,
-                list(ours),
-            )
-            nodes = run_nodes(work, folder, size, *given, meet=False, limit_s=limit_s + 2 * GOODBYE_S)
+            given = ([*address, *flags], steps, scratch, microbatches, limit_s, list(ours))
+            all_s = limit_s + 2 * GOODBYE_S
+            nodes = run_nodes(work, folder, size, str(folder.resolve()), *given, meet=False, limit_s=all_s)
         if not any(node.raised and "EADDRINUSE" in node.raised.text for node in nodes):
             break
     return nodes
@@ -173,7 +162,8 @@ def worker(
         answer["faults"].setdefault("forward_microbatches", []).append(
             [key, {"place": waited_in.get(key, "?")}]
         )
-    _say_goodbye()
+    if _is_connected():  # the other workers serve until the driver shuts down
+        _in_time(rpc.shutdown)
     return {"waits": "", **answer}
 
 
@@ -220,9 +210,7 @@ def _driver_answer(error: BaseException | None, microbatches: int) -> dict[str, 
         found[stopped] = [fault("no_step" if SEEN.optimizers else "no_optimizer")]
     first = SEEN.steps[0].before if SEEN.steps else ()
     return {
-        "faults": {
-            task: [[each.key, dict(each.values)] for each in faults] for task, faults in found.items()
-        },
+        "faults": {task: to_plain(faults) for task, faults in found.items()},
         "stopped_in": stopped,
         "initial": [value for held in values(first).values() for value in held.flatten()[:3].tolist()],
         "seeded": {report.worker: report.seeded for report in first if report.parameters},
@@ -279,13 +267,6 @@ def _phase() -> Task:
     if SEEN.optimizers:
         return "train_step"
     return "parameter_rrefs" if SEEN.remote else "stages"
-
-
-def _say_goodbye() -> None:
-    """Let the other workers end: they serve until the driver shuts down, too."""
-
-    if _is_connected():
-        _in_time(rpc.shutdown)
 
 
 def _in_time(function: Callable[[], None]) -> None:

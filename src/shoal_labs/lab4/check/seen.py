@@ -1,14 +1,18 @@
-"""What one worker's process records while the student's program runs: layers, losses, contexts, steps."""
+"""What one worker's process records while the student's program runs, and how the driver collects it over RPC."""
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
+import torch.distributed.autograd as dist_autograd
 from torch import Tensor
+from torch.distributed import rpc
 
 from shoal_labs.check.fault import Fault, fault
+from shoal_labs.check.student import frames_in, place_in
 
 LAYERS: dict[tuple[int, ...], str] = {
     (6, 1, 5, 5): "conv1",
@@ -132,18 +136,12 @@ class Seen:
     """Function and line that asked a module of remote references alone for its parameters."""
 
     def place(self, frame: FrameType | None = None) -> str:
-        """The innermost line of the student's code: `model.py:57`; nothing outside of it."""
-        for each in self.frames(frame):
-            return f"{each.f_code.co_filename.rpartition('/')[2]}:{each.f_lineno}"
-        return ""
+        """The innermost line of the student's code that runs."""
+        return place_in(self.folder, frame or sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
 
-    def frames(self, frame: FrameType | None = None) -> Iterator[FrameType]:
+    def frames(self) -> Iterator[FrameType]:
         """The student's frames, the innermost first."""
-        frame = frame or sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-        while frame is not None:
-            if frame.f_code.co_filename.startswith(f"{self.folder}/"):
-                yield frame
-            frame = frame.f_back
+        return frames_in(self.folder, sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
 
     def batches(self) -> list[tuple[Tensor, Tensor]]:
         """Pictures and labels of equal length among the variables of the student's functions that run now."""
@@ -171,3 +169,56 @@ class Seen:
 
 SEEN = Seen()
 """Of this process: functions that other workers call over RPC find it here."""
+
+
+def outside(function: Callable[..., Any], *args: Any) -> Any:
+    """Call a function in a thread of its own: contexts belong to threads, and the check's calls to none."""
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        return thread.submit(function, *args).result()
+
+
+def gather(context: int | None) -> list[Report]:
+    """The reports of all workers."""
+    return [rpc.rpc_sync(name, report, args=(name, context)) for name in worker_names()]
+
+
+def worker_names() -> list[str]:
+    """The names of all workers."""
+    agent = rpc.api._get_current_rpc_agent()  # pyright: ignore[reportPrivateUsage]
+    return sorted(info.name for info in agent.get_worker_infos())
+
+
+def report(worker: str, context: int | None) -> Report:
+    """What this worker has recorded; its gradients are those of the context."""
+    try:
+        grads: dict[Tensor, Tensor] = {} if context is None else dist_autograd.get_gradients(context)
+    except RuntimeError:  # a worker that took no part does not know the context
+        grads = {}
+    return Report(
+        worker,
+        list(SEEN.calls),
+        {
+            name: Held(id(param), copied(param), copied(grads[param]) if param in grads else None)
+            for name, param in SEEN.held.items()
+        },
+        list(SEEN.other_weights),
+        list(SEEN.detached),
+        SEEN.seeded,
+        list(SEEN.softmaxes),
+    )
+
+
+def copied(tensor: Tensor) -> Tensor:
+    """The tensor as it is now."""
+    return tensor.detach().cpu().clone()
+
+
+def identities(owners: list[str], params: list[Any]) -> list[int]:
+    """The objects that references refer to, on their owners."""
+    return [
+        rpc.rpc_sync(owner, _identity, args=(param,)) for owner, param in zip(owners, params, strict=True)
+    ]
+
+
+def _identity(param: Any) -> int:
+    return id(param.local_value())

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from shoal_labs.lab4.check import program
-from shoal_labs.lab4.check.judge import batch_of, held_by, recorded, values
-from shoal_labs.lab4.check.reference import PARAMETERS, matched, scores
+from shoal_labs.lab4.check.judge import PARAMETERS, batch_of, held_by, matched, recorded, scores, values
 from shoal_labs.lab4.check.seen import FIRST, SEEN, Seen, Step
 from shoal_labs.student.loop import apart
 

@@ -7,7 +7,8 @@ from types import ModuleType
 import pytest
 
 from shoal.report.folder import write_files
-from shoal_labs.autograd.check import CHECKS, chain_rule, operations
+from shoal_labs.autograd.check import CHECKS, tape
+from shoal_labs.check.trial import faults_of
 from shoal_labs.handout.regions import Region, parts, tasks
 from shoal_labs.handout.start import _sources, skeleton
 from shoal_labs.words import load_words
@@ -76,7 +77,7 @@ def faults(monkeypatch, task, source):
     module = ModuleType("tape")
     exec(compile(source, "tape.py", "exec"), module.__dict__)
     monkeypatch.setitem(sys.modules, "tape", module)
-    return chain_rule.grad_faults() if task == "grad" else operations.operation_faults(task)
+    return tape.grad_faults() if task == "grad" else tape.operation_faults(task)
 
 
 @pytest.mark.parametrize(("task", "key"), WRONG)
@@ -111,4 +112,4 @@ def test_each_task_is_checked_without_the_others(monkeypatch):
 def test_a_folder_is_checked_in_a_process_of_its_own(tmp_path):
     assert [task for check in CHECKS for task in check.tasks] == tasks(SOURCE)
     write_files(tmp_path, skeleton("autograd", "en"))
-    assert [fault.key for fault in CHECKS[-1].faults(tmp_path / "taskautograd")] == ["not_done"]
+    assert [fault.key for fault in faults_of(CHECKS[-1], tmp_path / "taskautograd")] == ["not_done"]

@@ -15,7 +15,7 @@ from shoal_labs.check.sandbox.limits import Limits
 
 own, other, outside = map(Path, sys.argv[1:])
 sys.path.insert(0, str(own.parent / "packages"))
-import below_tmp
+import below_tmp, shoal  # as in a worker
 
 def tried(action, *args):
     try:

@@ -1,14 +1,20 @@
 """Marks of one folder: the weights of its right tasks, in percent of those that count."""
 
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unicodedata import normalize
 
+from shoal.errors import ConfigError, unknown
 from shoal.printable import printable
-from shoal_labs.check.solution import Checked, Verdict
+from shoal_labs.catalogue import LABS
+from shoal_labs.check.solution import Checked, Verdict, checks_of
 from shoal_labs.words import Words
+
+LARGEST = 1e6
+"""Weight of a task."""
 
 
 @dataclass(frozen=True)
@@ -17,12 +23,16 @@ class TaskMark:
 
     file: str
     name: str
+    asks: str
+    """The task, in a sentence."""
     word: str
     """right, partly, wrong, open, not_marked; not_asked: this folder need not do it, or it cannot be tested."""
     mark: float
     weight: float
     sentences: tuple[str, ...]
     """What is wrong, in the words of the report."""
+    keys: tuple[str, ...] = ()
+    """The same for programs: the key of each sentence."""
 
 
 @dataclass(frozen=True)
@@ -98,10 +108,12 @@ def _marked(verdict: Verdict, weights: Mapping[str, float], words: Words) -> Tas
     return TaskMark(
         verdict.path.name,
         verdict.task,
+        words.sentences[f"task.{verdict.task}"],
         verdict.word if verdict.counts else "not_asked",
         weight * verdict.share if verdict.word in ("right", "partly") else 0.0,
         weight,
         tuple(printable(words(f"check.{each.key}", **each.values)) for each in verdict.faults),
+        tuple(each.key for each in verdict.faults),
     )
 
 
@@ -145,3 +157,49 @@ def _distinct(names: Sequence[str], folders: Sequence[Path]) -> list[str]:
 def _as_file(name: str) -> str:
     """Equal for names that some file system takes for the same."""
     return normalize("NFC", normalize("NFD", name).casefold())
+
+
+def load_weights(path: Path | None, number: str) -> dict[str, float]:
+    """The weight of every task of a lab: one, unless a teacher's TOML file says otherwise.
+
+    [lab1]
+    adam_step = 3
+    zero_grad = 0.5
+    """
+    weights = dict.fromkeys((task for each in checks_of(number) for task in each.tasks), 1.0)
+    if path is None:
+        return weights
+    tables = _tables(path)
+    known = [f"lab{name}" for name, lab in LABS.items() if lab.hand_out]
+    for name in tables:
+        if name not in known:
+            raise ConfigError(f"{path}: {unknown('lab', name, known)}", "Write a table for a lab: [lab1].")
+    for task, weight in tables.get(f"lab{number}", {}).items():
+        if task not in weights:
+            raise ConfigError(f"{path}, [lab{number}]: {unknown('task', task, weights)}")
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight <= LARGEST:
+            raise ConfigError(
+                f"{path}, [lab{number}]: {task} = {weight!r} is not a weight",
+                "A weight is a number from 0 on: 0 means that the task does not count.",
+            )
+        weights[task] = float(weight)
+    if not any(weights.values()):
+        raise ConfigError(f"{path}, [lab{number}]: all weights are 0", "Give some task a weight above 0.")
+    return weights
+
+
+def _tables(path: Path) -> Mapping[str, Mapping[str, Any]]:
+    try:
+        read = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(
+            f"cannot read {path}: {error.strerror}", "Give a TOML file with --weights."
+        ) from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is not a text in UTF-8", "Give a TOML file with --weights.") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from None
+    for name, table in read.items():
+        if not isinstance(table, dict):
+            raise ConfigError(f"{path}: {name} is not in the table of a lab", "Begin with a line [lab1].")
+    return read

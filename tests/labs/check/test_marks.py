@@ -3,16 +3,17 @@
 import csv
 import io
 import os
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from shoal.errors import ConfigError
 from shoal.report.html import to_html
 from shoal_labs.check.fault import fault
-from shoal_labs.check.grade.marks import grade, names_of
-from shoal_labs.check.grade.page import student_page
-from shoal_labs.check.grade.table import to_csv
-from shoal_labs.check.grade.weights import load_weights
+from shoal_labs.check.marks import grade, load_weights, names_of
+from shoal_labs.check.pages import student_page, to_csv, write_pages
 from shoal_labs.check.solution import Checked, checks_of, verdicts_of
 from shoal_labs.words import load_words
 
@@ -60,6 +61,7 @@ def test_the_page_has_every_fault_and_obeys_none(lang, title):
     assert title in html
     assert "75 %" in html.replace("\u00a0", " ")
     assert html.count("<li>") == 2
+    assert words.sentences["task.gd_step"].partition("w")[0] in html  # what the task asks
     assert "\x1b" not in html
     assert "NameError: \\x1b[2J &lt;b&gt;" in html
 
@@ -119,3 +121,48 @@ def test_an_error_costs_the_task_in_which_it_is_and_later_ones_are_not_tested():
     ):
         result, _ = graded(adam_state=(fault("raises", error="NameError: x", functions=functions),))
         assert [task.word for task in result.tasks[3:5]] == found
+
+
+def test_a_class_has_a_page_with_the_marks_the_errors_and_a_link_for_each_student(tmp_path):
+    names = {"index": {"gd_step": TWO_FAULTS}, "an": {"gd_step": TWO_FAULTS[:1]}, "bo": {}}
+    grades = [replace(graded(**faults)[0], name=name) for name, faults in names.items()]
+    *students, about_all = write_pages(tmp_path, "1", grades, graded()[1])
+    assert [path.stem for path in students] == list(names)
+    html = about_all.read_text()
+    assert re.findall('href="(.*?)"', html) == [f"{name}.html" for name in names]
+    assert "<strong>75\u00a0%</strong>" in html  # the median
+    counts = re.findall(r'<td class="number[^>]*>(\d)</td><td>gd_step</td>', html)
+    assert counts == ["2", "1"]
+    assert "against it" in html
+    assert len(write_pages(tmp_path / "one", "1", grades[:1], graded()[1])) == 1
+
+
+def test_tasks_count_one_each_unless_the_file_says_otherwise(tmp_path):
+    path = tmp_path / "weights.toml"
+    path.write_text("[lab1]\nadam_step = 3\nzero_grad = 0.5\n[lab2]\ntrain_step = 9\n")
+    weights = load_weights(path, "1")
+    assert (weights["adam_step"], weights["zero_grad"], weights["gd_step"]) == (3.0, 0.5, 1.0)
+    assert set(load_weights(None, "1").values()) == {1.0}
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("[lab1]\nadam_stp = 3\n", "adam_step"),
+        ("[lab9]\nx = 1\n", "lab9"),
+        ("[lab1]\nadam_step = -1\n", "adam_step = -1 is not a weight"),
+        ("[lab1]\nadam_step = nan\n", "is not a weight"),
+        ("[lab1]\nadam_step = true\n", "is not a weight"),
+        ("[lab1]\nadam_step = '3'\n", "is not a weight"),
+        ("adam_step = 3\n", "not in the table of a lab"),
+        ("[lab1\n", "not valid TOML"),
+        ("".join(["[lab1]\n", *(f"{task} = 0\n" for task in load_weights(None, "1"))]), "all weights are 0"),
+    ],
+)
+def test_a_bad_file_is_refused_with_one_sentence(tmp_path, content, sentence):
+    path = tmp_path / "weights.toml"
+    path.write_text(content)
+    with pytest.raises(ConfigError, match=sentence):
+        load_weights(path, "1")
+    with pytest.raises(ConfigError, match="cannot read"):
+        load_weights(tmp_path / "none.toml", "1")

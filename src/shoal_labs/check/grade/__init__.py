@@ -1,1 +1,0 @@
-"""Marks for many folders: weights, a table, a page for each student."""
