@@ -18,7 +18,9 @@ def skeleton(number: str, lang: str) -> dict[PurePosixPath, str | bytes]:
     """The student's files: the solution with its tasks cut out, what to do with them, and the data they need."""
     package, words = lab_of(number).package, load_words(lab_of(number).package, lang)
     names = [name for source in _sources(number).values() for name in tasks(source)]
-    listed = "\n".join(f"{count}. `{name}`: {words(f'task.{name}')}" for count, name in enumerate(names, start=1))
+    listed = "\n".join(
+        f"{count}. `{name}`: {words(f'task.{name}')}" for count, name in enumerate(names, start=1)
+    )
     readme = (resources.files(package) / "readme" / f"{lang}.md").read_text(encoding="utf-8")
     files: dict[PurePosixPath, str | bytes] = {**unsolved(number, words)}
     files[PurePosixPath(f"task{number}/README.md")] = readme.replace("{tasks}", listed)

@@ -2,7 +2,7 @@
 
 from shoal_labs.check.fault import Check
 
-TAPE = f"{__name__}.tape"
+TAPE = "shoal_labs.autograd.check.tape"
 CHECKS = (
     *(
         Check((name,), "tape.py", f"{TAPE}:operation_faults", args=(name,))

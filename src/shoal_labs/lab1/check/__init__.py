@@ -3,7 +3,9 @@
 from shoal_labs.check.fault import Check
 
 GIVEN = ("batches", "train_step", "read_idx", "load_data")
-STEPS, TRAINING, COURSE = (f"{__name__}.{module}" for module in ("steps", "training", "course"))
+STEPS = "shoal_labs.lab1.check.steps"
+TRAINING = "shoal_labs.lab1.check.training"
+COURSE = "shoal_labs.lab1.check.course"
 OPTIMIZERS = "MyOptimizer.py"
 CHECKS = (
     Check(("zero_grad",), OPTIMIZERS, f"{STEPS}:cleared", f"{STEPS}:zero_grad_faults"),

@@ -3,7 +3,9 @@
 from shoal_labs.check.fault import Check
 
 GIVEN = ("train_step", "read_idx", "load_data", "synchronised")
-AVERAGES, STEP, COURSE = (f"{__name__}.{module}" for module in ("averages", "step", "course"))
+AVERAGES = "shoal_labs.lab2.check.averages"
+STEP = "shoal_labs.lab2.check.step"
+COURSE = "shoal_labs.lab2.check.course"
 CHECKS = (
     *(
         Check(

@@ -3,7 +3,9 @@
 from shoal_labs.check.fault import Check
 
 GIVEN = ("train_epoch", "read_idx", "load_data", "equally_many")
-SAMPLERS, EPOCH, COURSE = (f"{__name__}.{module}" for module in ("samplers", "epoch", "course"))
+SAMPLERS = "shoal_labs.lab3.check.samplers"
+EPOCH = "shoal_labs.lab3.check.epoch"
+COURSE = "shoal_labs.lab3.check.course"
 CHECKS = (
     *(
         Check((task,), "sampler.py", f"{SAMPLERS}:sampler_faults", args=(task,), run="sampler")

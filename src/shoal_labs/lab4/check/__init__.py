@@ -15,7 +15,7 @@ CHECKS = tuple(
         (task,),
         file,
         args=(task,),
-        folder=f"{__name__}.parts:task_faults",
+        folder="shoal_labs.lab4.check.parts:task_faults",
         optional=task == "forward_microbatches",
         run="program",
         parts={"step": (), "loss": ("not_a_float", "wrong_loss")} if task == "train_step" else {},
