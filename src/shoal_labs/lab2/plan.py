@@ -26,7 +26,7 @@ from shoal.config.sections.model import LenetConfig, MlpConfig, ModelConfig
 from shoal.config.sections.optimizer import AdamConfig, OptimizerConfig, SgdConfig
 from shoal.config.sections.train import TrainConfig
 from shoal.strategies.settings import Combine, NaiveConfig, NoSyncConfig
-from shoal_labs.lab2.branches import ALL, COURSE, exchange_of
+from shoal_labs.lab2.averaging import ALL, COURSE, exchange_of
 from shoal_labs.plans import at_least_two, in_parts, seeds_from
 from shoal_labs.rotation import Rotation
 from shoal_labs.runs import NEVER, ONLY_AT_THE_END
@@ -68,6 +68,8 @@ CONTESTS: dict[str, tuple[tuple[str, ...], int]] = {
     "link": (("gather_broadcast", "by:ring"), 2),
 }
 """The branches that are compared round by round under a condition, and the steps of a turn."""
+SGD_WAYS = ("sgd-sum", "sgd-mean", "sgd-scaled", "sgd-stages")
+LEARNING = (*SGD_WAYS, "adam-sum", "adam-mean", "uneven-exact", "uneven-mean")
 UNEVEN_WAYS: tuple[Combine, ...] = ("exact", "weighted_mean", "mean")
 """How uneven batches are combined where the weights are compared with one machine's."""
 TURNS = ("even", "compute", "balanced", "link")
@@ -126,19 +128,37 @@ class Lab2Plan:
     def __post_init__(self) -> None:
         at_least_two(self.workers)
 
-    @property
-    def seeds(self) -> tuple[int, ...]:
-        """The seeds of repeated runs; runs that are not repeated have the first."""
-        return seeds_from(self.first_seed, self.size.seeds)
-
     def runs(self) -> dict[str, RunConfig]:
         """Every run by name, in the order in which they are trained."""
         return {**self._timed(), **self._equal(), **self._learn(), **self._fault()}
 
+    def learn_seeds(self, way: str) -> tuple[int, ...]:
+        """The seeds of an aggregation; `sgd-scaled` is shown, and nothing is compared with it."""
+        return seeds_from(self.first_seed, 1 if way == "sgd-scaled" else self.size.seeds)
+
+    def learn_runs(self, way: str) -> list[str]:
+        """The names of these runs."""
+        return [f"learn-{way}-seed{seed}" for seed in self.learn_seeds(way)]
+
     def fault_seeds(self, fault: str, rule: str) -> tuple[int, ...]:
         """Only runs that are compared by their spread are repeated: what Krum costs without a faulty worker."""
         repeated = fault == "none" and rule in ("mean", "krum")
-        return tuple(range(self.first_seed, self.first_seed + (self.size.fault_seeds if repeated else 1)))
+        return seeds_from(self.first_seed, self.size.fault_seeds if repeated else 1)
+
+    def fault_runs(self, fault: str, rule: str) -> list[str]:
+        """The names of these runs."""
+        return [f"fault-{fault}-{rule}-seed{seed}" for seed in self.fault_seeds(fault, rule)]
+
+    def compared_weights(self) -> dict[str, tuple[str, str]]:
+        """Runs that are said to be equal, or not to be, by what is compared."""
+        return {
+            "exact": ("equal-exact", "equal-single"),
+            "sum": ("equal-sum", "equal-mean"),
+            "parameters": ("equal-parameters", "equal-mean"),
+            "adam-parameters": ("equal-adam-parameters", "equal-adam"),
+            "stages": ("equal-stages", "equal-exact"),
+            **{f"uneven-{way}": (f"equal-uneven-{way}", self.uneven_single) for way in UNEVEN_WAYS},
+        }
 
     def rotation(self, condition: str) -> Rotation:
         """How the branches take turns under a condition."""
@@ -158,10 +178,6 @@ class Lab2Plan:
     def uneven_single(self) -> str:
         """The name of the run on one machine with which uneven batches are compared; on a GPU it has their parts."""
         return "equal-single" if self.device == "cpu" else "equal-single-uneven-parts"
-
-    def learn_seeds(self, way: str) -> tuple[int, ...]:
-        """The seeds of an aggregation; `sgd-scaled` is shown, and nothing is compared with it."""
-        return self.seeds[:1] if way == "sgd-scaled" else self.seeds
 
     def turns(self) -> dict[str, RunConfig]:
         """The runs that take turns, by name."""
@@ -241,9 +257,9 @@ class Lab2Plan:
             "uneven-mean": self._run(steps, SGD, "mean", **CONDITIONS["batch"]),
         }
         return {
-            f"learn-{name}-seed{seed}": replace(config, model=self.dense_model, seed=seed)
-            for name, config in once.items()
-            for seed in self.learn_seeds(name)
+            name: replace(config, model=self.dense_model, seed=seed)
+            for way, config in once.items()
+            for name, seed in zip(self.learn_runs(way), self.learn_seeds(way), strict=True)
         }
 
     def _fault(self) -> dict[str, RunConfig]:
@@ -254,8 +270,10 @@ class Lab2Plan:
                 faulty = () if fault == "none" else (f"rank={SLOW},gradient={fault}",)
                 config = self._run(self.size.fault_steps, workers=FAULT_WORKERS, fault=faulty)
                 config = replace(config, model=self.dense_model)
-                for seed in self.fault_seeds(fault, rule):
-                    runs[f"fault-{fault}-{rule}-seed{seed}"] = replace(config, exchange=exchange, seed=seed)
+                for name, seed in zip(
+                    self.fault_runs(fault, rule), self.fault_seeds(fault, rule), strict=True
+                ):
+                    runs[name] = replace(config, exchange=exchange, seed=seed)
         return runs
 
     def _run(

@@ -3,7 +3,7 @@ import pytest
 from shoal.errors import ConfigError
 from shoal.report.paired import FEWEST, outside_interval
 from shoal.strategies.exchange.build import check_exchange
-from shoal_labs.lab2.branches import ALL, exchange_of
+from shoal_labs.lab2.averaging import ALL, exchange_of
 from shoal_labs.lab2.plan import CONDITIONS, FULL, QUICK, plan_for
 
 
