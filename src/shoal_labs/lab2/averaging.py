@@ -102,27 +102,17 @@ def divisible(group: Group, bucket: Tensor) -> Tensor:
     return torch.cat([bucket, bucket.new_zeros(missing)])
 
 
-BRANCHES: dict[str, Branch] = {
-    branch.__name__: branch
-    for branch in (
-        all_reduce,
-        reduce_broadcast,
-        gather_broadcast,
-        gather_scatter,
-        reduce_then_scatter,
-        all_gather,
-        reduce_scatter_all_gather,
-    )
+_CALLED: dict[Branch, tuple[str, ...]] = {
+    all_reduce: ("all_reduce",),
+    reduce_broadcast: ("reduce", "broadcast"),
+    gather_broadcast: ("gather", "broadcast"),
+    gather_scatter: ("gather", "scatter"),
+    reduce_then_scatter: ("reduce", "scatter", "all_gather"),
+    all_gather: ("all_gather",),
+    reduce_scatter_all_gather: ("reduce_scatter", "all_gather"),
 }
-CALLS: dict[str, tuple[str, ...]] = {
-    "all_reduce": ("all_reduce",),
-    "reduce_broadcast": ("reduce", "broadcast"),
-    "gather_broadcast": ("gather", "broadcast"),
-    "gather_scatter": ("gather", "scatter"),
-    "reduce_then_scatter": ("reduce", "scatter", "all_gather"),
-    "all_gather": ("all_gather",),
-    "reduce_scatter_all_gather": ("reduce_scatter", "all_gather"),
-}
+BRANCHES = {branch.__name__: branch for branch in _CALLED}
+CALLS = {branch.__name__: calls for branch, calls in _CALLED.items()}
 """What each branch says that it calls; the record of a run shows what it did call."""
 
 COURSE = tuple(BRANCHES)

@@ -28,7 +28,9 @@ def _losses(first: str, second: str) -> Compare:
 
 def _turns(part: str, first: str, second: str) -> Compare:
     """Two runs that took turns."""
-    return lambda m: by_rounds(getattr(m.turns[first], part), getattr(m.turns[second], part))
+    return lambda m: by_rounds(
+        *([getattr(pace, part).value for pace in m.turns[name]] for name in (first, second))
+    )
 
 
 def _krum(m: Lab2Measurements) -> Paired:

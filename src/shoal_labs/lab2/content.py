@@ -4,16 +4,16 @@ from collections.abc import Sequence
 
 from shoal.comm import algorithms
 from shoal.config.conditions import Link
-from shoal.report.findings import Measured, accuracy_over, over_seeds
+from shoal.report.findings import accuracy_over, over_seeds
 from shoal.report.plain_tables import Records
 from shoal.words import Phrase
 from shoal_labs.lab2 import averaging
 from shoal_labs.lab2 import plan as lab
 from shoal_labs.lab2.averaging import ALL, calls_of
 from shoal_labs.lab2.figures import MOST_LOSS, PACES, SMOOTHED_OVER
-from shoal_labs.lab2.measure import BYTES_PER_ELEMENT, LAST_STEPS, Lab2Measurements
+from shoal_labs.lab2.measure import BYTES_PER_ELEMENT, LAST_STEPS, Lab2Measurements, Trained
 from shoal_labs.page.page import source
-from shoal_labs.page.table import PageTable
+from shoal_labs.page.table import Cell, PageTable, records
 from shoal_labs.page.template import Content
 
 SHOWN = ("all_gather", "gather_scatter", "reduce_scatter_all_gather")
@@ -28,6 +28,8 @@ def content(measured: Lab2Measurements) -> Content:
     parts = {"parts": plan.uneven_parts, "most_parts": plan.uneven_parts - plan.workers + 1}
     return Content(
         values={
+            **vars(size),
+            "rounds": size.rounds["even"],
             "data": plan.data.name,
             "model": plan.model.name,
             "dense": plan.dense_model.name,
@@ -40,20 +42,13 @@ def content(measured: Lab2Measurements) -> Content:
             "adam_rate": lab.ADAM_RATE,
             "shared_rate": lab.RATE / plan.workers,
             "branches": len(ALL),
-            "turn": size.branch_steps,
-            "rounds": size.rounds["even"],
-            "contest_rounds": size.contest_rounds,
             "slow": lab.SLOW,
             "slowdown": lab.SLOWDOWN,
             "share": 100 * lab.SHARE,
             "mbit": link.bits_per_s / 1e6,
             "latency": 1e3 * link.latency_s,
-            "pace_steps": size.pace_steps,
-            "equal_steps": size.equal_steps,
-            "learn_steps": size.learn_steps,
-            "fault_steps": size.fault_steps,
             "fault_workers": lab.FAULT_WORKERS,
-            "seeds": plan.learn_seeds("sgd-sum"),
+            "seeds": list(plan.learn_runs("sgd-sum").values()),
             "window": SMOOTHED_OVER,
             "last": LAST_STEPS,
             "most": MOST_LOSS,
@@ -66,13 +61,9 @@ def content(measured: Lab2Measurements) -> Content:
             "stopped": [{"error": error} for error in stopped],
         },
         tables={
-            "split": even_times(measured),
-            "collectives": times_under_conditions(measured),
-            "record": recorded_calls(measured),
-            "aggregation": aggregations(measured),
-            "equal": equal_weights(measured),
+            **exchanges(measured),
+            **aggregations(measured),
             "bottleneck": speeds(measured),
-            "uneven": uneven_batches(measured),
             "tolerance": tolerance(measured),
         },
         code={
@@ -83,200 +74,152 @@ def content(measured: Lab2Measurements) -> Content:
     )
 
 
-def even_times(measured: Lab2Measurements) -> PageTable:
-    """The exchange of a step by every branch, without a bottleneck."""
-    columns = {"branch": "", "waiting (ms)": ".2f", "moving (ms)": ".2f", "exchange (ms)": ".2f"}
-    return PageTable(
-        columns,
+def exchanges(measured: Lab2Measurements) -> dict[str, PageTable]:
+    """The exchange of a step by every branch: its parts, what a bottleneck does to it, what was called."""
+    split: list[list[Cell]] = [
+        [Phrase(f"branch.{name}"), times.wait_ms, times.move_ms, times.exchange_ms]
+        for name, times in measured.branches["even"].items()
+    ]
+    under: list[list[Cell]] = [
+        [Phrase(f"branch.{name}"), *(times[name].exchange_ms for times in measured.branches.values())]
+        for name in ALL
+    ]
+    record: list[list[Cell]] = [
         [
-            [Phrase(f"branch.{name}"), times.wait_ms, times.move_ms, times.exchange_ms]
-            for name, times in measured.branches["even"].items()
-        ],
-    )
-
-
-def times_under_conditions(measured: Lab2Measurements) -> PageTable:
-    """The exchange of a step by every branch, under every condition."""
-    return PageTable(
-        {"branch": "", **{f"{condition} (ms)": ".2f" for condition in lab.CONDITIONS}},
-        [
-            [
-                Phrase(f"branch.{name}"),
-                *(measured.branches[condition][name].exchange_ms for condition in lab.CONDITIONS),
-            ]
-            for name in ALL
-        ],
-    )
-
-
-def recorded_calls(measured: Lab2Measurements) -> PageTable:
-    """What every branch called in a step, from the record, beside what its label says."""
-    columns = {
-        "branch": "",
-        "label": "",
-        "called": "",
-        "calls per step": "d",
-        "sent (buffers)": ".2f",
-        "as labelled": "",
+            Phrase(f"branch.{name}"),
+            sorted(calls_of(name)),
+            sorted(its.operations),
+            its.calls,
+            its.sent / BYTES_PER_ELEMENT / measured.parameters,
+            its.as_labelled,
+        ]
+        for name, its in measured.recorded.items()
+    ]
+    calls = {"label": "", "called": "", "calls per step": "d", "sent (buffers)": ".2f", "as labelled": ""}
+    return {
+        "split": PageTable(
+            {"branch": "", "waiting (ms)": ".2f", "moving (ms)": ".2f", "exchange (ms)": ".2f"}, split
+        ),
+        "collectives": PageTable(
+            {"branch": "", **{f"{name} (ms)": ".2f" for name in measured.branches}}, under
+        ),
+        "record": PageTable({"branch": "", **calls}, record),
     }
-    return PageTable(
-        columns,
-        [
+
+
+def aggregations(measured: Lab2Measurements) -> dict[str, PageTable]:
+    """The end of training with sum and mean, what is the same weight by weight, and uneven batches."""
+    learnt, apart = measured.learnt, measured.differences
+    uneven = [f"uneven-{way}" for way in lab.UNEVEN_WAYS]
+    return {
+        "aggregation": PageTable(
+            {"aggregation": "", "final loss (nat)": ".4f", "test accuracy (%)": ".2f"},
             [
-                Phrase(f"branch.{name}"),
-                sorted(calls_of(name)),
-                sorted(record.operations),
-                record.calls,
-                record.sent / BYTES_PER_ELEMENT / measured.parameters,
-                record.as_labelled,
-            ]
-            for name, record in measured.recorded.items()
-        ],
-    )
-
-
-def aggregations(measured: Lab2Measurements) -> PageTable:
-    """The end of training with sum and mean."""
-    return PageTable(
-        {"aggregation": "", "final loss (nat)": ".4f", "test accuracy (%)": ".2f"},
-        [
+                [Phrase(f"learn.{way}"), over_seeds(learnt[way].losses), _percent(measured, learnt[way])]
+                for way in lab.LEARNING
+                if way not in uneven
+            ],
+        ),
+        "equal": PageTable(
+            {"compared": "", "relative difference": "sci"},
             [
-                Phrase(f"learn.{name}"),
-                over_seeds(measured.learnt[name].losses),
-                _percent(measured, measured.learnt[name].accuracies),
-            ]
-            for name in lab.LEARNING
-            if not name.startswith("uneven")
-        ],
-    )
-
-
-def equal_weights(measured: Lab2Measurements) -> PageTable:
-    """What is the same, weight by weight, and what is not."""
-    return PageTable(
-        {"compared": "", "relative difference": "sci"},
-        [
-            [Phrase(f"equal.{name}"), measured.differences[name]]
-            for name in ("exact", "sum", "parameters", "adam-parameters", "stages")
-        ],
-    )
+                [Phrase(f"equal.{name}"), apart[name]]
+                for name in measured.plan.compared_weights()
+                if name not in uneven
+            ],
+        ),
+        "uneven": PageTable(
+            {"aggregation": "", "relative difference": "sci", "test accuracy (%)": ".2f"},
+            [
+                [
+                    Phrase(f"equal.{way}"),
+                    apart[way],
+                    _percent(measured, learnt[way]) if way in learnt else None,
+                ]
+                for way in uneven
+            ],
+        ),
+    }
 
 
 def speeds(measured: Lab2Measurements) -> PageTable:
     """Speed under every condition."""
-    columns = {
-        "condition": "",
-        "samples per second (1/s)": ",.0f",
-        "relative speed": ".2f",
-        "waiting (ms)": ".2f",
-        "moving (ms)": ".2f",
-    }
-    paces = {name: measured.paces[name] for name in PACES}
-    even = paces["even"].samples_per_s.value
-    return PageTable(
-        columns,
+    columns = {"condition": "", "samples per second (1/s)": ",.0f", "relative speed": ".2f"}
+    even = measured.paces["even"].samples_per_s.value
+    rows: list[list[Cell]] = [
         [
-            [
-                Phrase(f"condition.{name}"),
-                pace.samples_per_s,
-                pace.samples_per_s.value / even,
-                pace.wait_ms,
-                pace.move_ms,
-            ]
-            for name, pace in paces.items()
-        ],
-    )
-
-
-def uneven_batches(measured: Lab2Measurements) -> PageTable:
-    """Three ways to combine the gradients of uneven batches; not all of them were trained for longer."""
-    return PageTable(
-        {"aggregation": "", "relative difference": "sci", "test accuracy (%)": ".2f"},
-        [
-            [
-                Phrase(f"equal.{way}"),
-                measured.differences[way],
-                _percent(measured, measured.learnt[way].accuracies) if way in measured.learnt else None,
-            ]
-            for way in (f"uneven-{way}" for way in lab.UNEVEN_WAYS)
-        ],
-    )
+            Phrase(f"condition.{name}"),
+            pace.samples_per_s,
+            pace.samples_per_s.value / even,
+            pace.wait_ms,
+            pace.move_ms,
+        ]
+        for name, pace in ((name, measured.paces[name]) for name in PACES)
+    ]
+    return PageTable({**columns, "waiting (ms)": ".2f", "moving (ms)": ".2f"}, rows)
 
 
 def tolerance(measured: Lab2Measurements) -> PageTable:
     """The accuracy under every rule, with one faulty worker of each kind."""
-    return PageTable(
-        {"rule": "", **{f"{fault} (%)": ".1f" for fault in lab.FAULTS}},
-        [
-            [
-                Phrase(f"rule.{rule}"),
-                *(
-                    Phrase("faults.stopped") if its.stopped else _percent(measured, its.accuracies)
-                    for its in (measured.faulty[fault, rule] for fault in lab.FAULTS)
-                ),
-            ]
-            for rule in lab.RULES
-        ],
-    )
+    rows: list[list[Cell]] = [
+        [Phrase(f"rule.{rule}"), *(_percent(measured, measured.faulty[fault, rule]) for fault in lab.FAULTS)]
+        for rule in lab.RULES
+    ]
+    return PageTable({"rule": "", **{f"{fault} (%)": ".1f" for fault in lab.FAULTS}}, rows)
 
 
-def _percent(measured: Lab2Measurements, accuracies: Sequence[float]) -> Measured:
-    return accuracy_over(accuracies, measured.test_samples).scaled(100)
+def _percent(measured: Lab2Measurements, trained: Trained) -> Cell:
+    """The accuracy of some runs."""
+    if trained.stopped:
+        return Phrase("faults.stopped")
+    return accuracy_over(trained.accuracies, measured.test_samples).scaled(100)
 
 
 def tables(measured: Lab2Measurements) -> dict[str, Records]:
     """Tables for programs that the page does not show: every condition, worker, seed."""
     plan = measured.plan
+    rows: dict[str, tuple[Sequence[str], list[list[Cell]]]] = {
+        "exchange": (
+            ("condition", "branch", "waiting (ms)", "moving (ms)", "exchange (ms)"),
+            [
+                [condition, branch, times.wait_ms, times.move_ms, times.exchange_ms]
+                for condition, branches in measured.branches.items()
+                for branch, times in branches.items()
+            ],
+        ),
+        "pace": (
+            ("run", "samples per second (1/s)", "rank", "own (ms)", "waiting (ms)", "moving (ms)"),
+            [
+                [name, pace.samples_per_s, rank, *(part.value for part in parts)]
+                for name, pace in measured.paces.items()
+                for rank, parts in enumerate(pace.ranks)
+            ],
+        ),
+        "differences": (
+            ("compared", "relative difference"),
+            [[compared, difference] for compared, difference in measured.differences.items()],
+        ),
+        "learnt": (
+            ("aggregation", "seed", "test accuracy (1)", "final loss (nat)"),
+            [
+                [way, *each]
+                for way, trained in measured.learnt.items()
+                for each in zip(
+                    plan.learn_runs(way).values(), trained.accuracies, trained.losses, strict=True
+                )
+            ],
+        ),
+        "faults": (
+            ("fault", "rule", "seed", "test accuracy (1)", "stopped"),
+            [
+                [fault, rule, seed, accuracy, trained.stopped]
+                for (fault, rule), trained in measured.faulty.items()
+                for seed, accuracy in zip(
+                    plan.fault_runs(fault, rule).values(), trained.accuracies or [None], strict=False
+                )
+            ],
+        ),
+    }
     return {
-        "exchange": [
-            {
-                "condition": condition,
-                "branch": branch,
-                "waiting (ms)": times.wait_ms.value,
-                "waiting spread (ms)": times.wait_ms.spread,
-                "moving (ms)": times.move_ms.value,
-                "moving spread (ms)": times.move_ms.spread,
-                "exchange (ms)": times.exchange_ms.value,
-                "exchange spread (ms)": times.exchange_ms.spread,
-            }
-            for condition, branches in measured.branches.items()
-            for branch, times in branches.items()
-        ],
-        "pace": [
-            {
-                "run": name,
-                "samples per second (1/s)": pace.samples_per_s.value,
-                "spread (1/s)": pace.samples_per_s.spread,
-                "rank": rank,
-                "own (ms)": own.value,
-                "waiting (ms)": wait.value,
-                "moving (ms)": move.value,
-            }
-            for name, pace in measured.paces.items()
-            for rank, (own, wait, move) in enumerate(pace.ranks)
-        ],
-        "differences": [
-            {"compared": compared, "relative difference": difference}
-            for compared, difference in measured.differences.items()
-        ],
-        "learnt": [
-            {"aggregation": name, "seed": seed, "test accuracy (1)": accuracy, "final loss (nat)": loss}
-            for name, trained in measured.learnt.items()
-            for seed, accuracy, loss in zip(
-                plan.learn_seeds(name), trained.accuracies, trained.losses, strict=True
-            )
-        ],
-        "faults": [
-            {
-                "fault": fault,
-                "rule": rule,
-                "seed": seed,
-                "test accuracy (1)": accuracy,
-                "stopped": trained.stopped,
-            }
-            for (fault, rule), trained in measured.faulty.items()
-            for seed, accuracy in zip(
-                plan.fault_seeds(fault, rule), trained.accuracies or ("",), strict=False
-            )
-        ],
+        name: records(PageTable(dict.fromkeys(columns, ""), cells)) for name, (columns, cells) in rows.items()
     }

@@ -1,7 +1,5 @@
 """Lab 2 as a spec for the frame: its settings and where each of its parts is."""
 
-from dataclasses import dataclass
-
 from shoal import data
 from shoal_labs.choices import device_fact
 from shoal_labs.frame import LabSpec
@@ -12,15 +10,9 @@ from shoal_labs.lab2.measure import measure
 from shoal_labs.lab2.plan import Lab2Plan, plan_for
 from shoal_labs.settings import WorkersSettings
 
-
-@dataclass(frozen=True)
-class Lab2Settings(WorkersSettings):
-    """The settings of lab 2."""
-
-
 LAB = LabSpec(
     number="2",
-    settings=Lab2Settings,
+    settings=WorkersSettings,
     plan=lambda settings: plan_for(settings.workers, settings.quick, settings.seed),
     subject=lambda plan: {"workers": plan.workers},
     check=lambda plan: data.load(plan.data),

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, median
-from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -34,20 +33,14 @@ LAST_STEPS = 10
 ELEMENTS = 1003
 """Of a random bucket. Not a multiple of the number of workers, so that slices have to be padded."""
 
-Time = TypeVar("Time")
-
 
 @dataclass(frozen=True)
-class Times(Generic[Time]):
-    """What an exchange costs in a step: means over the workers."""
+class Times:
+    """What an exchange costs in a step: means over the workers, medians over the steps."""
 
-    wait_ms: Time
-    move_ms: Time
-    exchange_ms: Time
-
-
-Rounds = Mapping[str, Sequence[float]]
-"""By branch, a number for each round: medians over the steps of a turn."""
+    wait_ms: Measured
+    move_ms: Measured
+    exchange_ms: Measured
 
 
 @dataclass(frozen=True)
@@ -67,7 +60,7 @@ class Recorded:
 
 @dataclass(frozen=True)
 class Pace:
-    """A run of one exchange under one condition."""
+    """Steps of one exchange under one condition: their speed, and where the time goes."""
 
     samples_per_s: Measured
     ranks: Sequence[tuple[Measured, Measured, Measured]]
@@ -82,17 +75,6 @@ class Pace:
     def move_ms(self) -> Measured:
         """Moving, of the worker that moves longest."""
         return max((move for _, _, move in self.ranks), key=lambda move: move.value)
-
-
-@dataclass(frozen=True)
-class Turn:
-    """A run that took turns with others, round by round."""
-
-    samples_per_s: Sequence[float]
-    wait_ms: Sequence[float]
-    """Of the worker that waits longest."""
-    move_ms: Sequence[float]
-    """Of the worker that moves longest."""
 
 
 @dataclass(frozen=True)
@@ -120,8 +102,8 @@ class Lab2Measurements:
     tensors: int
     test_samples: int
     """On which accuracies are measured."""
-    branches: Mapping[str, Mapping[str, Times[Measured]]]
-    """By condition and branch: medians over the steps."""
+    branches: Mapping[str, Mapping[str, Times]]
+    """By condition and branch."""
     recorded: Mapping[str, Recorded]
     sums: Mapping[str, tuple[float, bool]]
     """How far each branch is from the exact sum, and whether all workers hold the same bits."""
@@ -132,8 +114,8 @@ class Lab2Measurements:
     """How far the weights of two runs are from each other, by what is compared; of `balanced`, the losses."""
     contests: Mapping[str, Paired]
     """The times that are compared round by round, by finding."""
-    turns: Mapping[str, Turn]
-    """The runs that took turns."""
+    turns: Mapping[str, Sequence[Pace]]
+    """The runs that took turns, round by round."""
     learnt: Mapping[str, Trained]
     faulty: Mapping[tuple[str, str], Trained]
     """By fault and rule."""
@@ -141,7 +123,12 @@ class Lab2Measurements:
 
 def measure(plan: Lab2Plan, runs: Runs) -> Lab2Measurements:
     """Read every run folder, and make the runs that are repeated until they decide."""
-    steps = {name: read_steps(runs.path(f"rotate-{name}"), plan.workers) for name in CONDITIONS}
+    steps = {
+        name: read_steps(runs.path(name), plan.workers)
+        for name in plan.runs()
+        if name.startswith(("rotate-", "pace-"))
+    }
+    rotated = {name: steps[f"rotate-{name}"] for name in CONDITIONS}
     weights = read_model(RunFolder(runs.path("rotate-even")).model).weights
     numels = [weight.numel() for weight in weights.values()]
     contests = [contest_of(plan, runs, condition) for condition in CONTESTS]
@@ -150,22 +137,40 @@ def measure(plan: Lab2Plan, runs: Runs) -> Lab2Measurements:
         parameters=sum(numels),
         tensors=len(numels),
         test_samples=len(load(plan.data).test),
-        branches={name: branch_times(steps[name], plan.rotation(name)) for name in CONDITIONS},
-        recorded=recorded_calls(steps["even"], plan.rotation("even").names, numels),
+        branches={name: branch_times(rotated[name], plan.rotation(name)) for name in CONDITIONS},
+        recorded=recorded_calls(rotated["even"], plan.rotation("even").names, numels),
         sums=sum_errors(plan.workers, plan.first_seed),
         paces={
-            name.removeprefix("pace-"): _pace(runs.path(name), plan.workers)
-            for name in plan.runs()
+            name.removeprefix("pace-"): pace_of(its[1:])  # the first step warms up
+            for name, its in steps.items()
             if name.startswith("pace-")
         },
-        link_stage_steps=over_workers(read_steps(runs.path("pace-link-stages"), plan.workers), "exchange_ms"),
+        link_stage_steps=over_workers(steps["pace-link-stages"], "exchange_ms"),
         differences={**weight_differences(plan, runs), "balanced": _balanced_difference(plan, runs)},
         contests={finding: pair for pairs in contests for finding, pair in pairs.items()},
         turns=timed_in_turns(plan, runs),
-        learnt={name: _trained(runs, plan.learn_runs(name)) for name in LEARNING},
+        learnt={name: _trained(runs, list(plan.learn_runs(name))) for name in LEARNING},
         faulty={
-            (fault, rule): _trained(runs, plan.fault_runs(fault, rule)) for fault in FAULTS for rule in RULES
+            (fault, rule): _trained(runs, list(plan.fault_runs(fault, rule)))
+            for fault in FAULTS
+            for rule in RULES
         },
+    )
+
+
+def pace_of(steps: Sequence[Step]) -> Pace:
+    """The speed of some steps, and where their time goes."""
+    step_s = [max(rank.own_ms + rank.exchange_ms for rank in step) / 1e3 for step in steps]
+
+    def of_rank(rank: int, part: str) -> Measured:
+        return inside_run([getattr(step[rank], part) for step in steps])
+
+    return Pace(
+        inside_run([BATCH_SIZE / seconds for seconds in step_s]),
+        [
+            (of_rank(rank, "own_ms"), of_rank(rank, "wait_ms"), of_rank(rank, "move_ms"))
+            for rank in range(len(steps[0]))
+        ],
     )
 
 
@@ -199,7 +204,7 @@ def over_workers(steps: Sequence[Step], part: str) -> list[float]:
     return [fmean(getattr(rank, part) for rank in step) for step in steps]
 
 
-def branch_times(steps: Sequence[Step], rotation: Rotation) -> dict[str, Times[Measured]]:
+def branch_times(steps: Sequence[Step], rotation: Rotation) -> dict[str, Times]:
     """The times of every branch in the steps that count."""
     counted = rotation.counted(steps)
     return {
@@ -246,8 +251,7 @@ def contest_of(plan: Lab2Plan, runs: Runs, condition: str) -> dict[str, Paired]:
     def read(paths: Sequence[Path]) -> dict[str, Paired]:
         steps = [step for path in paths for step in read_steps(path, plan.workers)]
         rounds = replace(rotation, rounds=rotation.rounds * len(paths))
-        parts = ("wait_ms", "move_ms", "exchange_ms")
-        return compared(condition, Times(*(rounds.by_round(over_workers(steps, part)) for part in parts)))
+        return compared(condition, lambda part: rounds.by_round(over_workers(steps, part)))
 
     def decides(paths: Sequence[Path]) -> bool:
         return all(pair.settled for pair in read(paths).values())
@@ -255,18 +259,20 @@ def contest_of(plan: Lab2Plan, runs: Runs, condition: str) -> dict[str, Paired]:
     return read(made_again(runs, name, plan.runs()[name], plan.size.most, decides))
 
 
-def compared(condition: str, times: Times[Rounds]) -> dict[str, Paired]:
-    """What findings compare of a contest, by finding."""
-    exchange, move, wait = times.exchange_ms, times.move_ms, times.wait_ms
-    if condition == "even":
-        return {
-            "all_reduce_beats_gather": by_rounds(exchange["all_reduce"], exchange["gather_broadcast"]),
-            "all_reduce_beats_all_gather": by_rounds(exchange["all_reduce"], exchange["all_gather"]),
-            "waiting_is_less": by_rounds(wait["all_reduce"], move["all_reduce"]),
-        }
+def compared(condition: str, times: Callable[[str], Mapping[str, Sequence[float]]]) -> dict[str, Paired]:
+    """What findings compare of a contest, by finding; `times` of a part: by branch, a number for each round."""
     if condition == "compute":
-        return {"no_collective_helps": shortest_and_half_of_longest([wait[branch] for branch in COURSE])}
-    return {"slow_link_choice": by_rounds(move["gather_broadcast"], move["by:ring"])}
+        waits = times("wait_ms")
+        return {"no_collective_helps": shortest_and_half_of_longest([waits[branch] for branch in COURSE])}
+    move = times("move_ms")
+    if condition == "link":
+        return {"slow_link_choice": by_rounds(move["gather_broadcast"], move["by:ring"])}
+    exchange, wait = times("exchange_ms"), times("wait_ms")
+    return {
+        "all_reduce_beats_gather": by_rounds(exchange["all_reduce"], exchange["gather_broadcast"]),
+        "all_reduce_beats_all_gather": by_rounds(exchange["all_reduce"], exchange["all_gather"]),
+        "waiting_is_less": by_rounds(wait["all_reduce"], move["all_reduce"]),
+    }
 
 
 def shortest_and_half_of_longest(times: Sequence[Sequence[float]]) -> Paired:
@@ -280,24 +286,18 @@ def shortest_and_half_of_longest(times: Sequence[Sequence[float]]) -> Paired:
     return by_rounds(ordered[0], [each / 2 for each in ordered[-1]])
 
 
-def timed_in_turns(plan: Lab2Plan, runs: Runs) -> dict[str, Turn]:
-    """Make the runs that take turns, and read them."""
-    rounds = plan.size.contest_rounds
-    label, most = runs.words("progress.timed"), plan.size.most * rounds
-    rounds = train_in_turns(runs, plan.turns(), rounds, label, most=most)
+def timed_in_turns(plan: Lab2Plan, runs: Runs) -> dict[str, list[Pace]]:
+    """Make the runs that take turns, and read their last steps: balancing needs the others."""
+    first = plan.size.turn_rounds
+    bases = {f"turn-{name}": f"turn-{base}" for name, base in TURNS.items() if base}
+    label, most = runs.words("progress.timed"), plan.size.most * first
+    rounds = train_in_turns(runs, plan.turns(), first, label, most=most, bases=bases)
 
-    def read(path: Path) -> tuple[float, float, float]:
+    def read(path: Path) -> Pace:
         steps = read_steps(path, plan.workers)
-        steps = steps[-(len(steps) // 4) :]  # balancing needs the steps before
-        step_ms = median(max(rank.own_ms + rank.exchange_ms for rank in step) for step in steps)
+        return pace_of(steps[-(len(steps) // 4) :])
 
-        def longest(part: str) -> float:
-            return max(median(getattr(step[rank], part) for step in steps) for rank in range(plan.workers))
-
-        return 1e3 * BATCH_SIZE / step_ms, longest("wait_ms"), longest("move_ms")
-
-    found = {name: over_rounds(runs, f"turn-{name}", rounds, read) for name in TURNS}
-    return {name: Turn(*zip(*each, strict=True)) for name, each in found.items()}
+    return {name: over_rounds(runs, f"turn-{name}", rounds, read) for name in TURNS}
 
 
 def stage_start(steps: int) -> int:
@@ -314,22 +314,6 @@ def stage_times(exchange: Sequence[float]) -> Paired:
 
 
 # ── single runs ──
-
-
-def _pace(run: Path, workers: int) -> Pace:
-    steps = read_steps(run, workers)[1:]  # the first one warms up
-    step_s = [max(rank.own_ms + rank.exchange_ms for rank in step) / 1e3 for step in steps]
-
-    def of_rank(rank: int, part: str) -> Measured:
-        return inside_run([getattr(step[rank], part) for step in steps])
-
-    return Pace(
-        inside_run([read_run(run).curve.samples[1] / seconds for seconds in step_s]),
-        [
-            (of_rank(rank, "own_ms"), of_rank(rank, "wait_ms"), of_rank(rank, "move_ms"))
-            for rank in range(workers)
-        ],
-    )
 
 
 def weight_differences(plan: Lab2Plan, runs: Runs) -> dict[str, float]:

@@ -18,6 +18,7 @@ TINY = Lab2Plan(
         dict.fromkeys(CONDITIONS, 1),
         3,
         contest_rounds=2,
+        turn_rounds=2,
         turn_steps=4,
         pace_steps=6,
         equal_steps=4,
