@@ -104,14 +104,14 @@ class Lab2Size:
     fault_steps: int
     seeds: int
     """At most ten: up to there a comparison by seeds is Student's, which decides sooner than a sign test."""
-    fault_seeds: int
-    """Of the runs that show what Krum costs without a faulty worker: it follows one worker's noise."""
+    close_seeds: int
+    """Of the runs whose results are close: what uneven batches cost, and Krum, which follows one worker's noise."""
     most: int = 1
     """How many times as many rounds there may be, if they scatter too much to decide."""
 
 
 FULL = Lab2Size({"even": 4, "compute": 3, "batch": 3, "link": 3}, 4, 31, 31, 42, 60, 20, 100, 100, 10, 10, 2)
-QUICK = Lab2Size(dict.fromkeys(CONDITIONS, 1), 3, 15, 8, 24, 16, 10, 60, 50, 6, 6, 3)
+QUICK = Lab2Size(dict.fromkeys(CONDITIONS, 1), 3, 15, 8, 24, 16, 10, 60, 50, 6, 8, 3)
 
 
 @dataclass(frozen=True)
@@ -140,13 +140,14 @@ class Lab2Plan:
 
     def learn_runs(self, way: str) -> dict[str, int]:
         """The runs of an aggregation with their seeds; `sgd-scaled` is shown, and nothing is compared with it."""
-        seeds = seeds_from(self.first_seed, 1 if way == "sgd-scaled" else self.size.seeds)
-        return {f"learn-{way}-seed{seed}": seed for seed in seeds}
+        size = self.size
+        count = 1 if way == "sgd-scaled" else size.close_seeds if way.startswith("uneven") else size.seeds
+        return {f"learn-{way}-seed{seed}": seed for seed in seeds_from(self.first_seed, count)}
 
     def fault_runs(self, fault: str, rule: str) -> dict[str, int]:
-        """The runs of a rule with their seeds. Repeated are those that show what Krum costs without a fault."""
+        """The runs of a rule with their seeds; only those that show the price of Krum are repeated."""
         repeated = fault == "none" and rule in ("mean", "krum")
-        seeds = seeds_from(self.first_seed, self.size.fault_seeds if repeated else 1)
+        seeds = seeds_from(self.first_seed, self.size.close_seeds if repeated else 1)
         return {f"fault-{fault}-{rule}-seed{seed}": seed for seed in seeds}
 
     def compared_weights(self) -> dict[str, tuple[str, str]]:

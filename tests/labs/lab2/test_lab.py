@@ -25,7 +25,7 @@ TINY = Lab2Plan(
         learn_steps=6,
         fault_steps=6,
         seeds=2,
-        fault_seeds=2,
+        close_seeds=2,
     ),
     quick=True,
     data=SyntheticConfig(samples=128, shape=(1, 4, 4)),
