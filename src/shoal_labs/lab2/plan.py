@@ -96,7 +96,7 @@ class Lab2Size:
     turn_rounds: int
     """Of the runs that take turns: they differ so much that a few rounds decide, where the machine is quiet."""
     turn_steps: int
-    """Of a run that takes turns; balancing needs some tens of them to follow the workers' speeds."""
+    """Of a run that takes turns. The last quarter counts: by then, balancing has changed the shares twice."""
     pace_steps: int
     equal_steps: int
     """Few: after many steps, rounding alone makes two runs differ."""
@@ -111,7 +111,7 @@ class Lab2Size:
 
 
 FULL = Lab2Size({"even": 4, "compute": 3, "batch": 3, "link": 3}, 4, 31, 31, 42, 60, 20, 100, 100, 10, 10, 2)
-QUICK = Lab2Size(dict.fromkeys(CONDITIONS, 1), 3, 15, 8, 24, 16, 10, 60, 50, 6, 8, 3)
+QUICK = Lab2Size(dict.fromkeys(CONDITIONS, 1), 3, 15, 8, 28, 24, 10, 60, 50, 6, 10, 3)
 
 
 @dataclass(frozen=True)
