@@ -2,10 +2,10 @@
 
 ::
 
-    plan        which runs, under which conditions                      words/      the sentences, per language
-    averaging   gradient averaging by every collective of the course    solution/   the student's files, solved
-    branches    these and our algorithms, by name                       check/      checks of the student's files
-    sums        every branch against the exact sum                      claims      numbers → verdicts
-    measure     run folders → numbers                                   lab         the spec for the frame
-    findings    which numbers go into which claim                       figures, tables, document   the report
+    plan        which runs, under which conditions             page/       the report as a template, per language
+    averaging   every way of averaging, by name                words/      names, progress, checks, per language
+    measure     run folders → numbers                          solution/   the student's files, solved
+    claims      numbers → verdicts                             check/      checks of the student's files
+    content     numbers → values and tables of the page        lab         the spec for the frame
+    figures     numbers → pictures
 """

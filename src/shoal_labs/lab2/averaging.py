@@ -1,4 +1,6 @@
-"""Gradient averaging by every collective of the course: each branch a function that reads like its name.
+"""All ways of averaging that the lab compares: every collective of the course, and our algorithms on messages alone.
+
+Each branch of the course is a function that reads like its name.
 
 `branch(group, bucket)` leaves the sum of all workers' buckets in each of them. Every worker has divided its loss by the
 number of samples of *all* workers, so this sum *is* the mean gradient of the batch, for uneven shares as well.
@@ -21,6 +23,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from shoal.comm.algorithms import ALGORITHMS
 from shoal.comm.group import Group
 
 Branch = Callable[[Group, Tensor], None]
@@ -99,22 +102,34 @@ def divisible(group: Group, bucket: Tensor) -> Tensor:
     return torch.cat([bucket, bucket.new_zeros(missing)])
 
 
-BRANCHES: dict[str, Branch] = {
-    "all_reduce": all_reduce,
-    "reduce_broadcast": reduce_broadcast,
-    "gather_broadcast": gather_broadcast,
-    "gather_scatter": gather_scatter,
-    "reduce_then_scatter": reduce_then_scatter,
-    "all_gather": all_gather,
-    "reduce_scatter_all_gather": reduce_scatter_all_gather,
+_CALLED: dict[Branch, tuple[str, ...]] = {
+    all_reduce: ("all_reduce",),
+    reduce_broadcast: ("reduce", "broadcast"),
+    gather_broadcast: ("gather", "broadcast"),
+    gather_scatter: ("gather", "scatter"),
+    reduce_then_scatter: ("reduce", "scatter", "all_gather"),
+    all_gather: ("all_gather",),
+    reduce_scatter_all_gather: ("reduce_scatter", "all_gather"),
 }
-CALLS: dict[str, tuple[str, ...]] = {
-    "all_reduce": ("all_reduce",),
-    "reduce_broadcast": ("reduce", "broadcast"),
-    "gather_broadcast": ("gather", "broadcast"),
-    "gather_scatter": ("gather", "scatter"),
-    "reduce_then_scatter": ("reduce", "scatter", "all_gather"),
-    "all_gather": ("all_gather",),
-    "reduce_scatter_all_gather": ("reduce_scatter", "all_gather"),
-}
+BRANCHES = {branch.__name__: branch for branch in _CALLED}
+CALLS = {branch.__name__: calls for branch, calls in _CALLED.items()}
 """What each branch says that it calls; the record of a run shows what it did call."""
+
+COURSE = tuple(BRANCHES)
+MESSAGES = tuple(f"by:{name}" for name in ALGORITHMS)
+"""Our algorithms, which use send and receive alone."""
+ALL = (*COURSE, *MESSAGES)
+
+
+def exchange_of(branch: str) -> str:
+    """What `--exchange` is given for a branch.
+
+    >>> exchange_of("all_gather"), exchange_of("by:ring")
+    ('shoal_labs.lab2.averaging:all_gather', 'by:ring')
+    """
+    return branch if branch in MESSAGES else f"{__name__}:{branch}"
+
+
+def calls_of(branch: str) -> frozenset[str]:
+    """The operations of a group that a branch says it uses."""
+    return frozenset(("send", "recv") if branch in MESSAGES else CALLS[branch])

@@ -1,6 +1,6 @@
 """The lab's figures: what an exchange costs, where a step's time goes, how the loss falls."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -8,8 +8,8 @@ import numpy as np
 from shoal.report.canvas import Drawing
 from shoal.report.curves import Dash, Line, Mark, Panel, Style, draw, seeds_line
 from shoal.report.finished_runs import Curve, mean_curve
-from shoal_labs.lab2.branches import COURSE, MESSAGES
-from shoal_labs.lab2.measure import Lab2Measurements, Learnt, stage_start
+from shoal_labs.lab2.averaging import COURSE, MESSAGES
+from shoal_labs.lab2.measure import Lab2Measurements, Trained, stage_start
 from shoal_labs.lab2.plan import CONDITIONS, FAULTS, RULES
 from shoal_labs.page.bars import GAP, Bar, BarPanel, draw_bars, measured_bar, time_parts
 from shoal_labs.page.pictures import Draw
@@ -44,11 +44,6 @@ def figures(measured: Lab2Measurements) -> dict[str, Draw]:
     }
 
 
-def branch_label(branch: str, words: Callable[[str], str]) -> str:
-    """The name of a branch: the collectives that it calls."""
-    return words(f"branch.{branch.replace(':', '_')}")
-
-
 def exchange_figure(measured: Lab2Measurements, words: Words, font: str | None) -> Drawing:
     """Waiting and moving of every branch, one panel for each condition."""
 
@@ -56,7 +51,7 @@ def exchange_figure(measured: Lab2Measurements, words: Words, font: str | None) 
         times = measured.branches[condition]
         return [
             measured_bar(
-                branch_label(name, words), (times[name].wait_ms, times[name].move_ms), times[name].exchange_ms
+                words(f"branch.{name}"), (times[name].wait_ms, times[name].move_ms), times[name].exchange_ms
             )
             for name in branches
         ]
@@ -107,7 +102,7 @@ def stages_figure(measured: Lab2Measurements, words: Words, font: str | None) ->
         "by:ring": (slice(middle, None), "vermilion", "dashed", "s"),
     }
     lines = [
-        Line(Style(branch_label(name, words), colour, dash, marker), numbers[part], np.array(exchange[part]))
+        Line(Style(words(f"branch.{name}"), colour, dash, marker), numbers[part], np.array(exchange[part]))
         for name, (part, colour, dash, marker) in looks.items()
     ]
     panel = Panel("", words("figure.steps"), words("figure.exchange_ms"), lines, log_x=False, log_y=False)
@@ -124,9 +119,9 @@ def fault_figure(measured: Lab2Measurements, words: Words, font: str | None) -> 
             found = measured.faulty[fault, rule]
             colour, dash = RULE_LOOKS[rule]
             style = Style(words(f"rule.{rule}"), colour, dash)
-            lines.append(_line(style, found.curve))
+            lines.append(_line(style, found.curves[0]))
             if found.stopped:
-                marks.append(Mark(style, float(len(found.curve.steps)), None, "x"))
+                marks.append(Mark(style, float(len(found.curves[0].steps)), None, "x"))
         panels.append(_loss_panel(words(f"fault.{fault}"), lines, words, marks))
     return draw(panels, font=font)
 
@@ -146,6 +141,6 @@ def _line(style: Style, curve: Curve) -> Line:
     return Line(style, curve.steps, np.minimum(curve.smoothed(SMOOTHED_OVER), MOST_LOSS))
 
 
-def _learnt_line(learnt: Learnt, style: Style) -> Line:
+def _learnt_line(learnt: Trained, style: Style) -> Line:
     smoothed = np.stack([curve.smoothed(SMOOTHED_OVER) for curve in learnt.curves])
     return seeds_line(style, mean_curve(learnt.curves).steps, smoothed)

@@ -3,12 +3,11 @@
 from shoal import data
 from shoal_labs.choices import device_fact
 from shoal_labs.frame import LabSpec
-from shoal_labs.lab2 import document
+from shoal_labs.lab2.claims import CLAIMS
+from shoal_labs.lab2.content import content, tables
 from shoal_labs.lab2.figures import figures
-from shoal_labs.lab2.findings import find
 from shoal_labs.lab2.measure import measure
 from shoal_labs.lab2.plan import Lab2Plan, plan_for
-from shoal_labs.lab2.tables import tables
 
 LAB = LabSpec(
     number="2",
@@ -17,13 +16,10 @@ LAB = LabSpec(
     check=lambda plan: data.load(plan.data),
     runs=Lab2Plan.runs,
     measure=measure,
-    findings=find,
+    claims=CLAIMS,
     figures=figures,
-    tables=tables,
-    principle=document.principle,
-    code=lambda _, page: document.code(page),
-    set_up=document.set_up,
+    content=content,
+    last_table="split",
     machine=lambda measured: device_fact(measured.plan.device),
-    results=document.results,
-    closing=document.time_table,
+    tables=tables,
 )

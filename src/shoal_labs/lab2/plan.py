@@ -26,7 +26,7 @@ from shoal.config.sections.model import LenetConfig, MlpConfig, ModelConfig
 from shoal.config.sections.optimizer import AdamConfig, OptimizerConfig, SgdConfig
 from shoal.config.sections.train import TrainConfig
 from shoal.strategies.settings import Combine, NaiveConfig, NoSyncConfig
-from shoal_labs.lab2.branches import ALL, COURSE, exchange_of
+from shoal_labs.lab2.averaging import ALL, COURSE, exchange_of
 from shoal_labs.plans import at_least_two, in_parts, seeds_from
 from shoal_labs.rotation import Rotation
 from shoal_labs.runs import NEVER, ONLY_AT_THE_END
@@ -60,6 +60,10 @@ RULES: dict[str, ExchangeConfig] = {
     "trimmed_mean": RobustConfig(rule="trimmed_mean"),
     "krum": RobustConfig(rule="krum"),
 }
+EQUAL_STAGES = StagesConfig(plan=("0=all_reduce", "0.34=by:ring", "0.67=by:central"))
+"""Three exchanges of the same sum, one after the other."""
+LINK_STAGES = StagesConfig(plan=(f"0={exchange_of('gather_broadcast')}", "0.5=by:ring"))
+"""Behind a slow link: first through one worker, then around the ring."""
 COMBINE_STAGES = ("0=sum", "0.5=mean")
 """The sum takes long steps while the loss falls fast; the mean takes short ones at the end."""
 CONTESTS: dict[str, tuple[tuple[str, ...], int]] = {
@@ -68,10 +72,12 @@ CONTESTS: dict[str, tuple[tuple[str, ...], int]] = {
     "link": (("gather_broadcast", "by:ring"), 2),
 }
 """The branches that are compared round by round under a condition, and the steps of a turn."""
+SGD_WAYS = ("sgd-sum", "sgd-mean", "sgd-scaled", "sgd-stages")
+LEARNING = (*SGD_WAYS, "adam-sum", "adam-mean", "uneven-exact", "uneven-mean")
 UNEVEN_WAYS: tuple[Combine, ...] = ("exact", "weighted_mean", "mean")
 """How uneven batches are combined where the weights are compared with one machine's."""
-TURNS = ("even", "compute", "balanced", "link")
-"""The runs that take turns."""
+TURNS = {"even": "", "compute": "even", "balanced": "compute", "link": "even"}
+"""The runs that take turns, and the one with which each is compared."""
 FAULTS = ("none", "flip", "huge", "nan")
 FAULT_WORKERS = 5
 """The fewest with which Krum tolerates one faulty worker."""
@@ -86,9 +92,11 @@ class Lab2Size:
     branch_steps: int
     """Steps of a branch in one round; the first of them is not counted."""
     contest_rounds: int
-    """Of the rotations and runs that are compared round by round."""
+    """Of the rotations that are compared round by round."""
+    turn_rounds: int
+    """Of the runs that take turns: they differ so much that a few rounds decide, where the machine is quiet."""
     turn_steps: int
-    """Of a run that takes turns; balancing needs some tens of them to follow the workers' speeds."""
+    """Of a run that takes turns. The last quarter counts: by then, balancing has changed the shares twice."""
     pace_steps: int
     equal_steps: int
     """Few: after many steps, rounding alone makes two runs differ."""
@@ -96,14 +104,14 @@ class Lab2Size:
     fault_steps: int
     seeds: int
     """At most ten: up to there a comparison by seeds is Student's, which decides sooner than a sign test."""
-    fault_seeds: int
-    """Of the runs that show what Krum costs without a faulty worker: it follows one worker's noise."""
+    close_seeds: int
+    """Of the runs whose results are close: what uneven batches cost, and Krum, which follows one worker's noise."""
     most: int = 1
     """How many times as many rounds there may be, if they scatter too much to decide."""
 
 
-FULL = Lab2Size({"even": 4, "compute": 3, "batch": 3, "link": 3}, 4, 31, 42, 60, 20, 100, 100, 10, 10, 2)
-QUICK = Lab2Size({"even": 2, "compute": 1, "batch": 1, "link": 1}, 3, 23, 32, 24, 10, 60, 50, 10, 10, 2)
+FULL = Lab2Size({"even": 4, "compute": 3, "batch": 3, "link": 3}, 4, 31, 31, 42, 60, 20, 100, 100, 10, 10, 2)
+QUICK = Lab2Size(dict.fromkeys(CONDITIONS, 1), 3, 15, 8, 28, 24, 10, 60, 50, 6, 10, 3)
 
 
 @dataclass(frozen=True)
@@ -126,19 +134,32 @@ class Lab2Plan:
     def __post_init__(self) -> None:
         at_least_two(self.workers)
 
-    @property
-    def seeds(self) -> tuple[int, ...]:
-        """The seeds of repeated runs; runs that are not repeated have the first."""
-        return seeds_from(self.first_seed, self.size.seeds)
-
     def runs(self) -> dict[str, RunConfig]:
         """Every run by name, in the order in which they are trained."""
         return {**self._timed(), **self._equal(), **self._learn(), **self._fault()}
 
-    def fault_seeds(self, fault: str, rule: str) -> tuple[int, ...]:
-        """Only runs that are compared by their spread are repeated: what Krum costs without a faulty worker."""
+    def learn_runs(self, way: str) -> dict[str, int]:
+        """The runs of an aggregation with their seeds; `sgd-scaled` is shown, and nothing is compared with it."""
+        size = self.size
+        count = 1 if way == "sgd-scaled" else size.close_seeds if way.startswith("uneven") else size.seeds
+        return {f"learn-{way}-seed{seed}": seed for seed in seeds_from(self.first_seed, count)}
+
+    def fault_runs(self, fault: str, rule: str) -> dict[str, int]:
+        """The runs of a rule with their seeds; only those that show the price of Krum are repeated."""
         repeated = fault == "none" and rule in ("mean", "krum")
-        return tuple(range(self.first_seed, self.first_seed + (self.size.fault_seeds if repeated else 1)))
+        seeds = seeds_from(self.first_seed, self.size.close_seeds if repeated else 1)
+        return {f"fault-{fault}-{rule}-seed{seed}": seed for seed in seeds}
+
+    def compared_weights(self) -> dict[str, tuple[str, str]]:
+        """Runs that are said to be equal, or not to be, by what is compared."""
+        return {
+            "exact": ("equal-exact", "equal-single"),
+            "sum": ("equal-sum", "equal-mean"),
+            "parameters": ("equal-parameters", "equal-mean"),
+            "adam-parameters": ("equal-adam-parameters", "equal-adam"),
+            "stages": ("equal-stages", "equal-exact"),
+            **{f"uneven-{way}": (f"equal-uneven-{way}", self.uneven_single) for way in UNEVEN_WAYS},
+        }
 
     def rotation(self, condition: str) -> Rotation:
         """How the branches take turns under a condition."""
@@ -159,10 +180,6 @@ class Lab2Plan:
         """The name of the run on one machine with which uneven batches are compared; on a GPU it has their parts."""
         return "equal-single" if self.device == "cpu" else "equal-single-uneven-parts"
 
-    def learn_seeds(self, way: str) -> tuple[int, ...]:
-        """The seeds of an aggregation; `sgd-scaled` is shown, and nothing is compared with it."""
-        return self.seeds[:1] if way == "sgd-scaled" else self.seeds
-
     def turns(self) -> dict[str, RunConfig]:
         """The runs that take turns, by name."""
         steps, exchange = self.size.turn_steps, AllReduceConfig()
@@ -170,27 +187,27 @@ class Lab2Plan:
         balanced = _with(compute, train={"balance": True})
         # Its steps are long, and as many as for balancing are not needed.
         link = self._traced("link", max(steps // 4, 4), exchange)
-        turns = (even, compute, balanced, link)
-        return {f"turn-{name}": config for name, config in zip(TURNS, turns, strict=True)}
+        turns = {"even": even, "compute": compute, "balanced": balanced, "link": link}
+        return {f"turn-{name}": turns[name] for name in TURNS}
 
     # ── runs whose times are used ──
 
     def _timed(self) -> dict[str, RunConfig]:
-        rotations = {condition: self.rotation(condition) for condition in CONDITIONS}
-        runs = {
-            f"rotate-{condition}": self._traced(condition, len(rotation.names), rotation.stages(exchange_of))
-            for condition, rotation in rotations.items()
+        rotations = {("rotate", condition): self.rotation(condition) for condition in CONDITIONS}
+        rotations |= {("contest", condition): self.contest(condition) for condition in CONTESTS}
+        pace = {
+            f"pace-{condition}": self._traced(condition, self.size.pace_steps, AllReduceConfig())
+            for condition in CONDITIONS
         }
-        for condition in CONTESTS:
-            rotation = self.contest(condition)
-            runs[f"contest-{condition}"] = self._traced(
-                condition, len(rotation.names), rotation.stages(exchange_of)
-            )
-        for condition in CONDITIONS:
-            runs[f"pace-{condition}"] = self._traced(condition, self.size.pace_steps, AllReduceConfig())
-        runs["pace-compute-balanced"] = _with(runs["pace-compute"], train={"balance": True})
-        runs["pace-link-stages"] = replace(runs["pace-link"], exchange=link_stages())
-        return runs
+        return {
+            **{
+                f"{kind}-{condition}": self._traced(condition, len(its.names), its.stages(exchange_of))
+                for (kind, condition), its in rotations.items()
+            },
+            **pace,
+            "pace-compute-balanced": _with(pace["pace-compute"], train={"balance": True}),
+            "pace-link-stages": replace(pace["pace-link"], exchange=LINK_STAGES),
+        }
 
     def _traced(self, condition: str, steps: int, exchange: ExchangeConfig) -> RunConfig:
         # A link carries messages through shared memory, where their own time hardly adds to the wire's.
@@ -206,10 +223,6 @@ class Lab2Plan:
         steps, scaled = self.size.equal_steps, _sgd(RATE / self.workers)
         single = replace(self._run(steps, workers=1), sync=NoSyncConfig())
         exact = in_parts(self._run(steps), self.workers)
-        uneven = {
-            combine: in_parts(self._run(steps, SGD, combine, **CONDITIONS["batch"]), self.uneven_parts)
-            for combine in UNEVEN_WAYS
-        }
         runs = {
             "equal-single": in_parts(single, self.workers),
             "equal-exact": exact,
@@ -218,8 +231,13 @@ class Lab2Plan:
             "equal-parameters": self._run(steps, SGD, "mean", "parameters"),
             "equal-adam": self._run(steps, ADAM, "mean"),
             "equal-adam-parameters": self._run(steps, ADAM, "mean", "parameters"),
-            "equal-stages": replace(exact, exchange=equal_stages()),
-            **{f"equal-uneven-{combine}": config for combine, config in uneven.items()},
+            "equal-stages": replace(exact, exchange=EQUAL_STAGES),
+            **{
+                f"equal-uneven-{combine}": in_parts(
+                    self._run(steps, SGD, combine, **CONDITIONS["batch"]), self.uneven_parts
+                )
+                for combine in UNEVEN_WAYS
+            },
             self.uneven_single: in_parts(single, self.uneven_parts),
         }
         return {
@@ -241,9 +259,9 @@ class Lab2Plan:
             "uneven-mean": self._run(steps, SGD, "mean", **CONDITIONS["batch"]),
         }
         return {
-            f"learn-{name}-seed{seed}": replace(config, model=self.dense_model, seed=seed)
-            for name, config in once.items()
-            for seed in self.learn_seeds(name)
+            name: replace(config, model=self.dense_model, seed=seed)
+            for way, config in once.items()
+            for name, seed in self.learn_runs(way).items()
         }
 
     def _fault(self) -> dict[str, RunConfig]:
@@ -254,8 +272,8 @@ class Lab2Plan:
                 faulty = () if fault == "none" else (f"rank={SLOW},gradient={fault}",)
                 config = self._run(self.size.fault_steps, workers=FAULT_WORKERS, fault=faulty)
                 config = replace(config, model=self.dense_model)
-                for seed in self.fault_seeds(fault, rule):
-                    runs[f"fault-{fault}-{rule}-seed{seed}"] = replace(config, exchange=exchange, seed=seed)
+                for name, seed in self.fault_runs(fault, rule).items():
+                    runs[name] = replace(config, exchange=exchange, seed=seed)
         return runs
 
     def _run(
@@ -279,16 +297,6 @@ class Lab2Plan:
             train=TrainConfig(epochs=NEVER, steps=steps, batch_size=BATCH_SIZE),
             checkpoint=ONLY_AT_THE_END,
         )
-
-
-def equal_stages() -> StagesConfig:
-    """Three exchanges of the same sum, one after the other."""
-    return StagesConfig(plan=("0=all_reduce", "0.34=by:ring", "0.67=by:central"))
-
-
-def link_stages() -> StagesConfig:
-    """Behind a slow link: first through one worker, then around the ring."""
-    return StagesConfig(plan=(f"0={exchange_of('gather_broadcast')}", "0.5=by:ring"))
 
 
 def plan_for(workers: int, quick: bool, first_seed: int) -> Lab2Plan:

@@ -8,8 +8,7 @@ from shoal.comm.traced import traced
 from shoal.config.sections.values import Custom
 from shoal.strategies.exchange.contract import examine
 from shoal.strategies.exchange.exam import subject_of
-from shoal_labs.lab2.averaging import BRANCHES, CALLS
-from shoal_labs.lab2.branches import ALL, COURSE, MESSAGES, calls_of, exchange_of
+from shoal_labs.lab2.averaging import ALL, BRANCHES, CALLS, COURSE, MESSAGES, calls_of, exchange_of
 
 
 @pytest.mark.parametrize("branch", BRANCHES)

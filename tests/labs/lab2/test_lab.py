@@ -6,7 +6,7 @@ from shoal.config.sections.data import SyntheticConfig
 from shoal.config.sections.model import LinearConfig
 from shoal.errors import WorkerError
 from shoal_labs.frame import run_plan
-from shoal_labs.lab2.branches import ALL
+from shoal_labs.lab2.averaging import ALL
 from shoal_labs.lab2.lab import LAB
 from shoal_labs.lab2.plan import CONDITIONS, FAULTS, RULES, Lab2Plan, Lab2Size
 from shoal_labs.timing.turns import round_name
@@ -18,13 +18,14 @@ TINY = Lab2Plan(
         dict.fromkeys(CONDITIONS, 1),
         3,
         contest_rounds=2,
+        turn_rounds=2,
         turn_steps=4,
         pace_steps=6,
         equal_steps=4,
         learn_steps=6,
         fault_steps=6,
         seeds=2,
-        fault_seeds=2,
+        close_seeds=2,
     ),
     quick=True,
     data=SyntheticConfig(samples=128, shape=(1, 4, 4)),
@@ -63,7 +64,8 @@ def only_what_was_stopped(config, observer, *_):
 def test_the_folder_holds_report_figures_tables_and_runs(finished):
     outcome, _, _ = finished
     names = {path.relative_to(outcome.folder).as_posix() for path in outcome.folder.glob("[!r]*/*")}
-    tables = ("exchange", "record", "pace", "differences", "learnt", "faults", "findings")
+    shown = ("split", "collectives", "record", "aggregation", "equal", "bottleneck", "uneven", "tolerance")
+    tables = (*shown, "exchange", "pace", "differences", "learnt", "faults", "findings")
     drawn = {f"figures/{name}.{kind}" for name in FIGURES for kind in ("png", "pdf")}
     assert names == drawn | {f"tables/{name}.csv" for name in tables}
     in_turns = {round_name(name, number) for name in TINY.turns() for number in range(2)}
@@ -74,7 +76,7 @@ def test_the_report_is_whole_in_both_languages(finished, in_chinese):
     for outcome, words in (finished[:2], in_chinese):
         assert_whole(outcome.folder, words)
         assert "def reduce_scatter_all_gather(" in text_of(outcome.folder)  # the code that ran
-        assert_judged(outcome, words)
+        assert_judged(outcome, words, claims=LAB.claims)
 
 
 def test_finished_runs_are_taken_over(finished, in_chinese):

@@ -9,8 +9,9 @@ from tests.labs.lab2.test_lab import TINY
 
 from shoal.compare.watch import QuietWatch
 from shoal.config.sections.data import SyntheticConfig
+from shoal_labs.claims import Bound
 from shoal_labs.frame import run_plan
-from shoal_labs.lab2.claims import exact_on_uneven, mean_of_means_differs
+from shoal_labs.lab2.claims import CLAIMS
 from shoal_labs.lab2.lab import LAB
 from shoal_labs.lab2.measure import weight_differences
 from shoal_labs.lab2.plan import QUICK, Lab2Plan
@@ -36,5 +37,6 @@ def test_uneven_batches_equal_one_machine_in_the_same_parts(tmp_path):
     runs.train_all({name: config for name, config in plan.runs().items() if name.startswith("equal-")})
     apart = weight_differences(plan, runs)
     exact, weighted, means = (apart[f"uneven-{way}"] for way in ("exact", "weighted_mean", "mean"))
-    assert exact_on_uneven(exact, weighted).verdict == "holds"
-    assert mean_of_means_differs(means, exact).verdict == "holds"
+    bounds = {claim.name: claim for claim in CLAIMS if isinstance(claim, Bound)}
+    assert bounds["exact_on_uneven"].verdict({"exact": exact, "weighted": weighted}) == "holds"
+    assert bounds["mean_of_means_differs"].verdict({"difference": means}) == "holds"

@@ -9,7 +9,8 @@ from shoal.config.conditions import shares_of
 from shoal.config.sections.data import SyntheticConfig
 from shoal.config.sections.model import MlpConfig
 from shoal.data.division.order import shares_by_weight
-from shoal_labs.lab2.claims import exact_on_uneven, mean_of_means_differs
+from shoal_labs.claims import Bound
+from shoal_labs.lab2.claims import CLAIMS
 from shoal_labs.lab2.measure import weight_differences
 from shoal_labs.lab2.plan import QUICK, SLOW, Lab2Plan, plan_for
 from shoal_labs.runs import Runs
@@ -27,10 +28,13 @@ def test_the_right_rules_equal_one_machine_and_the_mean_of_uneven_batches_does_n
     runs.train_all({name: replace(config, device="cpu") for name, config in equal.items()})
     apart = weight_differences(plan, runs)
     exact, weighted, means = (apart[f"uneven-{way}"] for way in ("exact", "weighted_mean", "mean"))
-    assert exact_on_uneven(exact, weighted).verdict == "holds"
-    assert mean_of_means_differs(means, exact).verdict == "holds"
+    bounds = {claim.name: claim for claim in CLAIMS if isinstance(claim, Bound)}
+    right = bounds["exact_on_uneven"]
+    assert right.verdict({"exact": exact, "weighted": weighted}) == "holds"
+    assert bounds["mean_of_means_differs"].verdict({"difference": means}) == "holds"
     # Neither rule could be the mean of means without being found out.
-    assert exact_on_uneven(means, weighted).verdict == exact_on_uneven(exact, means).verdict == "fails"
+    assert right.verdict({"exact": means, "weighted": weighted}) == "fails"
+    assert right.verdict({"exact": exact, "weighted": means}) == "fails"
     assert apart["exact"] < 1e-5
 
 
