@@ -1,24 +1,66 @@
-"""Trials of every technique, as `shoal memory` makes them: the peak of memory, and the time of a step.
-
-In each round every setting is tried once, in a new worker (`memory/trial.py` says why). The trials are kept in the
-folder `memory` beside the runs, so that a report in another language can take them over.
-"""
+"""The run that every technique changes: one worker trains a transformer, whose activations need most memory."""
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from shoal.config.schema import RunConfig
+from shoal.config.sections.data import DataConfig, SyntheticConfig
+from shoal.config.sections.model import ModelConfig, TransformerConfig
+from shoal.config.sections.optimizer import AdamConfig
+from shoal.config.sections.train import TrainConfig
 from shoal.config.write import to_plain
 from shoal.events.folder import write_whole
 from shoal.memory.techniques import MemoryVariant, single_variants
 from shoal.memory.trial import try_each
 from shoal.report.findings import Measured, inside_run
-from shoal_labs.optimise.memory.plan import MemoryPlan
 from shoal_labs.optimise.pareto import pareto_front
 from shoal_labs.runs import Runs
 from shoal_labs.timing.contest import settled
+
+
+@dataclass(frozen=True)
+class MemorySize:
+    """How often every technique is tried; the model and the batch."""
+
+    rounds: int
+    batch: int = 16
+    model: ModelConfig = field(default_factory=lambda: TransformerConfig(layers=4, width=128))
+    most: int = 0
+    """Rounds, if there are more because the times scatter too much to be told apart."""
+
+
+FULL, QUICK = MemorySize(rounds=6, most=12), MemorySize(rounds=4, most=7)
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """The experiment."""
+
+    size: MemorySize
+    seed: int = 0
+    data: DataConfig = field(default_factory=lambda: SyntheticConfig(task="text"))
+
+    def run(self) -> RunConfig:
+        """The run as it is, without any technique."""
+        return RunConfig(
+            seed=self.seed,
+            device="cpu",
+            threads=1,
+            data=self.data,
+            model=self.size.model,
+            optimizer=AdamConfig(),
+            train=TrainConfig(batch_size=self.size.batch),
+        )
+
+
+def plan_for(workers: int, quick: bool, first_seed: int) -> MemoryPlan:
+    """The plan of a run; memory is measured on one worker."""
+    del workers
+    return MemoryPlan(QUICK if quick else FULL, first_seed)
+
 
 NAME = "memory"
 FILE = "trials.json"

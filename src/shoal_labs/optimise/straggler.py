@@ -1,26 +1,201 @@
-"""The numbers of the part, read from run folders alone.
+"""The runs of the part by name.
 
-An epoch is the unit: workers meet at its end, whatever the way. Its time is from the first span of any worker to the
-last; evaluation comes after that, and does not count.
+::
+
+    straggler-even-bsp    no straggler: what bsp does when all workers are equally fast
+    straggler-always-*    one worker is three times slower in every step, one run for each way
+    straggler-passing-*   every worker is sometimes slow: a random delay in each step
+
+Workers sleep while they are slow. The others sleep for a part of each step, too: so three workers have room on two
+cores, as if each had a machine of its own.
 """
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 from statistics import fmean
+from typing import Any, Literal
 
 from shoal import data
+from shoal.config.conditions import Bottleneck
+from shoal.config.schema import RunConfig
+from shoal.config.sections.data import DataConfig, DigitsConfig
+from shoal.config.sections.launch import LaunchConfig
+from shoal.config.sections.model import LenetConfig, ModelConfig
+from shoal.config.sections.optimizer import SgdConfig
+from shoal.config.sections.sync import SyncConfig
+from shoal.config.sections.train import TrainConfig
 from shoal.events.file import Record, read_events
 from shoal.events.folder import RunFolder
 from shoal.events.steps import StepRecord, settled, steps_of
 from shoal.report.findings import Measured, inside_run
+from shoal.strategies.ddp.settings import DdpConfig
 from shoal.strategies.server.settings import ServerConfig
-from shoal_labs.optimise.straggler.plan import BATCH_SIZE, STALENESS, StragglerPlan, sync_of
-from shoal_labs.optimise.straggler.updates import Update, bound_broken, updates_in
-from shoal_labs.runs import Runs
+from shoal_labs.runs import ONLY_AT_THE_END, Runs
+
+BATCH_SIZE = 63
+"""Equal shares for three workers."""
+FEWEST = 3
+"""Workers: with one backup worker, the gradients of at least two still count."""
+SPEED_OF_ALL, SLOWDOWN = 3, 3
+"""A worker takes this many times its computation; the straggler this many times as long again."""
+DELAY_MS = 30
+"""In each step, a delay is drawn from 0 to this."""
+STALENESS = 3
+BACKUP = 1
+LR, MOMENTUM = 0.02, 0.9
+TARGET = 0.85
+"""The accuracy on the validation set whose time is measured."""
+EVEN = "even"
+CONDITIONS = ("always", "passing")
+WAYS = ("bsp", "ssp", "asp", "backup", "balanced")
+BASE = (EVEN, "bsp")
+"""The run without a straggler."""
+LEARNING = (("always", "bsp"), ("always", "asp"))
+"""The ways whose times to an accuracy are compared, in turns."""
+VALIDATION = 0.2
+
+
+@dataclass(frozen=True)
+class StragglerSize:
+    """How much is trained."""
+
+    epochs: int
+    repeats: int = 1
+    """Runs of each of the two ways whose times to an accuracy are compared."""
+
+
+FULL, FULL_SAMPLES = StragglerSize(epochs=8, repeats=6), 5000
+QUICK, QUICK_SAMPLES = StragglerSize(epochs=7, repeats=5), 2400
+
+
+def sync_of(way: str) -> SyncConfig:
+    """How a way waits."""
+    ways: dict[str, SyncConfig] = {
+        "bsp": ServerConfig(mode="bsp"),
+        "ssp": ServerConfig(mode="ssp", staleness=STALENESS),
+        "asp": ServerConfig(mode="asp"),
+        "backup": ServerConfig(mode="bsp", backup=BACKUP),
+        "balanced": DdpConfig(),
+    }
+    return ways[way]
+
+
+@dataclass(frozen=True)
+class StragglerPlan:
+    """The experiment."""
+
+    workers: int
+    size: StragglerSize
+    data: DataConfig
+    """A part of it is held out."""
+    seed: int = 0
+    model: ModelConfig = field(default_factory=LenetConfig)
+    timed_by: Literal["processes", "threads"] = "processes"
+
+    @property
+    def slow(self) -> int:
+        """The rank of the straggler."""
+        return self.workers - 1
+
+    def named(self) -> dict[tuple[str, str], str]:
+        """The runs by condition and way."""
+        pairs = [BASE, *((condition, way) for condition in CONDITIONS for way in WAYS)]
+        return {(condition, way): f"straggler-{condition}-{way}" for condition, way in pairs}
+
+    def again(self, condition: str, way: str) -> list[str]:
+        """The further runs of a way, in which it takes turns with its rival."""
+        count = self.size.repeats if (condition, way) in LEARNING else 1
+        return [f"{self.named()[condition, way]}-round{number}" for number in range(1, count)]
+
+    def runs(self) -> dict[str, RunConfig]:
+        """Every run by name, in the order in which they are trained."""
+        runs = {name: self._run(*pair) for pair, name in self.named().items()}
+        turns = zip(*([(name, pair) for name in self.again(*pair)] for pair in LEARNING), strict=True)
+        return runs | {name: self._run(*pair) for turn in turns for name, pair in turn}
+
+    def bottlenecks(self, condition: str) -> tuple[Bottleneck, ...]:
+        """What makes workers slow."""
+        if condition == "passing":
+            texts = [f"rank={rank},delay=0-{DELAY_MS}ms" for rank in range(self.workers)]
+            return tuple(map(Bottleneck.from_text, texts))
+        speeds = [SPEED_OF_ALL] * self.workers
+        if condition == "always":
+            speeds[self.slow] *= SLOWDOWN
+        texts = [f"rank={rank},slowdown={speed}" for rank, speed in enumerate(speeds)]
+        return tuple(map(Bottleneck.from_text, texts))
+
+    def _run(self, condition: str, way: str) -> RunConfig:
+        config = RunConfig(
+            seed=self.seed,
+            device="cpu",
+            threads=1,
+            data=self.data,
+            model=self.model,
+            optimizer=SgdConfig(lr=LR, momentum=MOMENTUM),
+            sync=sync_of(way),
+            launch=LaunchConfig(
+                workers=self.workers, launcher=self.timed_by, bottleneck=self.bottlenecks(condition)
+            ),
+            train=TrainConfig(
+                epochs=self.size.epochs, batch_size=BATCH_SIZE, balance=way == "balanced", test=False
+            ),
+            checkpoint=ONLY_AT_THE_END,
+        )
+        return replace(config, output=replace(config.output, trace=True))
+
+
+def plan_for(workers: int, quick: bool, first_seed: int) -> StragglerPlan:
+    """The plan of a run."""
+    samples = QUICK_SAMPLES if quick else FULL_SAMPLES
+    data = DigitsConfig(samples=samples, validation=VALIDATION)
+    return StragglerPlan(max(workers, FEWEST), QUICK if quick else FULL, data, first_seed)
+
+
+@dataclass(frozen=True)
+class Update:
+    """One push that was applied."""
+
+    rank: int
+    step: int
+    """The steps that its worker had finished before."""
+    from_version: int
+    """Updates in the weights of its gradient."""
+    version: int
+    staleness: int
+
+
+def updates_in(records: Sequence[Record]) -> list[Update]:
+    """The updates of a server, in order."""
+    return [_update(record) for record in records if record["event"] == "update"]
+
+
+def _update(record: Mapping[str, Any]) -> Update:
+    return Update(*(record[key] for key in ("rank", "step", "from_version", "version", "staleness")))
+
+
+def bound_broken(updates: Sequence[Update], bound: int) -> int:
+    """Updates whose gradient misses another update that the bound of ssp guarantees.
+
+    A gradient of step c must know of all updates of all workers' steps before c − bound (Ho et al. 2013).
+
+    >>> early, late = Update(0, 0, 0, 1, 0), Update(1, 2, 0, 2, 1)
+    >>> bound_broken([early, late], bound=2), bound_broken([early, late], bound=1)
+    (0, 1)
+    """
+    last_version: dict[int, int] = {}
+    for update in updates:
+        last_version[update.step] = max(update.version, last_version.get(update.step, 0))
+    newest = 0
+    needed: list[int] = []  # by step: the newest version among the updates of all earlier steps
+    for step in range(max(last_version, default=-1) + 1):
+        needed.append(newest)
+        newest = max(newest, last_version.get(step, 0))
+    return sum(update.from_version < needed[max(0, update.step - bound)] for update in updates)
+
 
 Shares = Callable[[int], Sequence[float]]
 """The samples of each worker in a step."""
