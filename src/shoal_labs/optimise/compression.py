@@ -1,4 +1,4 @@
-"""The runs of the lab by name.
+"""Gradient compression, link × codec: the runs by name, and the numbers that are read from their folders.
 
 ::
 
@@ -28,12 +28,12 @@ from shoal.config.sections.train import TrainConfig
 from shoal.events.file import read_events
 from shoal.events.folder import RunFolder
 from shoal.report.findings import Measured, inside_run
-from shoal.report.finished_runs import read_run
 from shoal.strategies.ddp.settings import DdpConfig
 from shoal.strategies.exchange.choice import Candidate, GroupCall, received_bytes
 from shoal.strategies.guard import ROW
 from shoal.training.weights import read_model
 from shoal_labs.optimise.pareto import pareto_front
+from shoal_labs.optimise.part import accuracy_of
 from shoal_labs.plans import at_least_two, seeds_from
 from shoal_labs.rotation import Rotation
 from shoal_labs.runs import NEVER, ONLY_AT_THE_END, Runs
@@ -85,7 +85,7 @@ class CompressionSize:
 
 
 FULL = CompressionSize(turn=5, rounds=19, auto_steps=20, learn_steps=400, seeds=10, most=2)
-QUICK = CompressionSize(turn=3, rounds=15, auto_steps=10, learn_steps=150, seeds=6, most=2)
+QUICK = CompressionSize(turn=2, rounds=15, auto_steps=10, learn_steps=80, seeds=5, most=2)
 
 
 @dataclass(frozen=True)
@@ -267,7 +267,7 @@ def measure(plan: CompressionPlan, runs: Runs) -> CompressionMeasurements:
         declared=declared,
         operations={codec: _operation(codec) for codec in CODECS},
         accuracies={
-            name: tuple(_accuracy(runs.path(f"learn-{name}-seed{seed}")) for seed in plan.seeds)
+            name: tuple(accuracy_of(runs.path(f"learn-{name}-seed{seed}")) for seed in plan.seeds)
             for name in (*CODECS, *FEEDBACK)
         },
         break_even=_break_even(declared, local_ms, plan.workers),
@@ -285,9 +285,15 @@ def _timed(plan: CompressionPlan, runs: Runs, name: str) -> dict[str, Timed]:
         return {codec: [ms for each in found for ms in each[codec]] for codec in CODECS}
 
     config = plan.runs()[name]
-    paths = made_again(runs, name, config, plan.size.most, lambda paths: settled(rounds_ms(paths)))
+    paths = made_again(runs, name, config, plan.size.most, lambda paths: _decides(rounds_ms(paths)))
     counted = plan.rotation.counted(steps(paths[0]))
     return {codec: _timed_codec(its, counted[codec]) for codec, its in rounds_ms(paths).items()}
+
+
+def _decides(rounds_ms: Mapping[str, Sequence[float]]) -> bool:
+    """Whether more rounds would change little in how the fastest codec compares with none."""
+    best = min(CODECS[1:], key=lambda codec: median(rounds_ms[codec]))
+    return settled({each: rounds_ms[each] for each in (NONE, best)})
 
 
 def _timed_codec(rounds_ms: Sequence[float], steps: Sequence[Step]) -> Timed:
@@ -342,7 +348,3 @@ def _declared(codec: str, forms: Mapping[str, Form]) -> int:
 def _forms(run: Path) -> dict[str, Form]:
     weights = read_model(RunFolder(run).model).weights
     return {name: Form(tuple(weight.shape), torch.float32) for name, weight in weights.items()}
-
-
-def _accuracy(run: Path) -> float:
-    return float(read_run(run).result["test_accuracy"])

@@ -1,9 +1,15 @@
-"""The run that every technique changes: one worker trains a transformer, whose activations need most memory."""
+"""Memory: one worker trains a transformer, whose activations need most memory, and every technique changes that run.
+
+Trials are made as by `shoal memory`: in each round every setting is tried once, in a new worker (`memory/trial.py` says
+why). They are kept in the folder `memory` beside the runs, so that a report in another language can take them over.
+"""
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from shoal.config.schema import RunConfig
@@ -153,16 +159,26 @@ Rounds = Sequence[Sequence[Sequence[float]]]
 
 
 def _tried_in_turns(variants: Sequence[MemoryVariant], plan: MemoryPlan, runs: Runs) -> Rounds:
-    """Rounds until every technique can be told from the plain run, or there is no point in more."""
+    """Rounds until the techniques of the findings can be told from the plain run, or there is no point in more."""
     rounds: list[Sequence[Sequence[float]]] = []
-    while len(rounds) < max(plan.size.rounds, plan.size.most):
+    began, most = time.monotonic(), max(plan.size.rounds, plan.size.most)
+    while len(rounds) < most:
         rounds.append(try_each([variant.config for variant in variants]))
-        if len(rounds) >= plan.size.rounds:
-            counted = _undelayed(rounds)
-            times = {variant.flags: _ms(counted, place) for place, variant in enumerate(variants)}
-            if runs.busy() or (counted and settled(times)):
-                break
+        made, elapsed = len(rounds), time.monotonic() - began
+        if made >= plan.size.rounds and (runs.busy() or _decides(variants, rounds)):
+            break
+        end = plan.size.rounds if made < plan.size.rounds else most
+        label = runs.words("progress.memory_round", number=made, rounds=end)
+        runs.say("progress.left", label=label, elapsed=elapsed, left=elapsed / made * (end - made))
     return rounds
+
+
+def _decides(variants: Sequence[MemoryVariant], rounds: Rounds) -> bool:
+    """Whether the plain run can be told from all blocks recomputed, and from the setting with the least memory."""
+    recomputed = [place for place, each in enumerate(variants) if "checkpointing" in each.techniques][-1]
+    least = min(range(len(variants)), key=lambda place: median(each[place][0] for each in rounds))
+    counted = _undelayed(rounds)
+    return bool(counted) and settled({place: _ms(counted, place) for place in (0, recomputed, least)})
 
 
 def _undelayed(rounds: Rounds) -> Rounds:

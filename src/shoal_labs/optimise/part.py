@@ -3,10 +3,12 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 from shoal.config.schema import RunConfig
 from shoal.report.findings import Number
+from shoal.report.finished_runs import read_run
 from shoal.report.paired import by_rounds
 from shoal.report.plain_tables import Records
 from shoal_labs.claims import Claim, Pair
@@ -67,3 +69,8 @@ def in_turns(
         return {**shown, "percent": percent, **also(measured)}
 
     return Pair(name, f"{first} {sign} {second}", pair, numbers, timed=True)
+
+
+def accuracy_of(run: Path) -> float:
+    """A run's, on the test set."""
+    return float(read_run(run).result["test_accuracy"])

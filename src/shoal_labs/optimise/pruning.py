@@ -1,4 +1,4 @@
-"""The runs of the part by name.
+"""Pruning, accuracy against sparsity: the runs by name, and the numbers that are read from their folders.
 
 ::
 
@@ -28,17 +28,26 @@ from shoal.events.folder import RunFolder
 from shoal.prune.channels.widths import rebuild
 from shoal.report.findings import Measured, inside_run, over_seeds
 from shoal.training.build import build_model
-from shoal.training.prune.one_shot import PrunedOnce, prune_once, pruning_config
+from shoal.training.prune.one_shot import prune_once, pruning_config
 from shoal.training.reopen import open_saved
+from shoal_labs.optimise.part import accuracy_of
 from shoal_labs.plans import seeds_from
 from shoal_labs.runs import ONLY_AT_THE_END, Runs
 from shoal_labs.timing.contest import contest, one_thread
 
+WHOLE = "whole"
 BATCH_SIZE = 64
 KINDS: dict[str, tuple[float, ...]] = {"weights": (0.5, 0.8, 0.9, 0.95), "channels": (0.25, 0.5, 0.75)}
 """The sparsities of each kind of pruning: of the weights, or of each layer's channels."""
 USUAL = {"weights": 0.8, "channels": 0.5}
-"""The sparsities that the findings are about."""
+"""The sparsities that most findings are about."""
+JUDGED = {
+    *USUAL.items(),
+    ("channels", KINDS["channels"][0]),
+    ("channels", KINDS["channels"][-1]),
+    ("weights", 0.0),
+}
+"""Every kind and sparsity whose accuracy a finding compares."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +60,12 @@ class PruningSize:
     seeds: int
     rounds: int
     """Of the forward passes that are timed."""
+    few: int = 0
+    """Seeds of the sparsities that no finding is about; 0: all."""
 
 
 FULL = PruningSize(epochs=3, finetune=1, seeds=8, rounds=30)
-QUICK, QUICK_SAMPLES = PruningSize(epochs=3, finetune=1, seeds=5, rounds=15), 4000
+QUICK, QUICK_SAMPLES = PruningSize(epochs=3, finetune=1, seeds=5, rounds=15, few=1), 3000
 
 
 @dataclass(frozen=True)
@@ -70,6 +81,14 @@ class PruningPlan:
     def seeds(self) -> tuple[int, ...]:
         """The seeds of every run."""
         return seeds_from(self.first_seed, self.size.seeds)
+
+    def seeds_of(self, kind: str, sparsity: float) -> tuple[int, ...]:
+        """The seeds of a kind and sparsity."""
+        return self.seeds if (kind, sparsity) in JUDGED else self.seeds[: self.size.few or None]
+
+    def runs(self) -> dict[str, RunConfig]:
+        """The networks before pruning."""
+        return {f"prune-{WHOLE}-seed{seed}": self.whole(seed) for seed in self.seeds}
 
     def whole(self, seed: int) -> RunConfig:
         """The training before pruning."""
@@ -108,7 +127,6 @@ def plan_for(workers: int, quick: bool, first_seed: int) -> PruningPlan:
     return PruningPlan(QUICK if quick else FULL, data, first_seed)
 
 
-WHOLE = "whole"
 BUDGET_S = 60.0
 """No further round of forward passes begins after this time."""
 
@@ -165,51 +183,38 @@ class PruningMeasurements:
 
 
 def measure(plan: PruningPlan, runs: Runs) -> PruningMeasurements:
-    """Train what is not there, and read it."""
+    """Prune and fine-tune what was trained, and read it."""
     pairs = [(kind, sparsity) for kind, sparsities in KINDS.items() for sparsity in sparsities]
-    names = [f"prune-{WHOLE}-seed{seed}" for seed in plan.seeds]
-    total, number = len(names) * (1 + len(KINDS) + len(pairs)), 0
+    wholes = dict(zip(plan.seeds, plan.runs(), strict=True))
+    configs = {
+        (kind, sparsity, seed): _tuning(plan, runs.path(wholes[seed]), kind, sparsity)
+        for kind, sparsity in [*((kind, 0.0) for kind in KINDS), *pairs]
+        for seed in plan.seeds_of(kind, sparsity)
+    }
+    runs.train_all({name_of(*tuned): config for tuned, config in configs.items()})
+    once = {pair: [prune_once(configs[(*pair, seed)]) for seed in plan.seeds_of(*pair)] for pair in pairs}
 
-    def train(name: str, config: RunConfig) -> float:
-        nonlocal number
-        number += 1
-        label = runs.words("progress.run", number=number, total=total, name=name)
-        result = runs.train(name, config, label)
-        runs.say("progress.done", label=label, loss=result.final_loss, seconds=result.seconds)
-        return result.test_accuracy or 0.0
+    def tuned(kind: str, sparsity: float) -> tuple[float, ...]:
+        names = [name_of(kind, sparsity, seed) for seed in plan.seeds_of(kind, sparsity)]
+        return tuple(accuracy_of(runs.path(name)) for name in names)
 
-    whole = [train(name, plan.whole(seed)) for name, seed in zip(names, plan.seeds, strict=True)]
-    tuned: dict[tuple[str, float], list[float]] = {pair: [] for pair in pairs}
-    once: dict[tuple[str, float], list[PrunedOnce]] = {pair: [] for pair in pairs}
-    unpruned: dict[str, list[float]] = {kind: [] for kind in KINDS}
-    for name, seed in zip(names, plan.seeds, strict=True):
-        path = runs.path(name)
-        for kind, usual in USUAL.items():
-            config = pruning_config(open_saved(path), path, settings_of(kind, usual), plan.size.finetune, {})
-            alike = replace(config, prune=NoPruneConfig())
-            unpruned[kind].append(train(name_of(kind, 0.0, seed), alike))
-        for kind, sparsity in pairs:
-            config = pruning_config(
-                open_saved(path), path, settings_of(kind, sparsity), plan.size.finetune, {}
-            )
-            once[kind, sparsity].append(prune_once(config))
-            tuned[kind, sparsity].append(train(name_of(kind, sparsity, seed), config))
     folders = {pair: runs.path(name_of(*pair, plan.first_seed)) for pair in pairs}
-    seconds = _forward_seconds(plan, runs.path(names[0]), folders)
-    first = once[pairs[0]][0]
+    first = runs.path(wholes[plan.first_seed])
+    seconds = _forward_seconds(plan, first, folders)
+    before = once[pairs[0]][0].size_before
     return PruningMeasurements(
         plan,
-        tuple(whole),
-        {kind: tuple(found) for kind, found in unpruned.items()},
-        first.size_before.num_values,
-        first.size_before.num_bytes,
-        _file_bytes(runs.path(names[0])),
+        tuple(accuracy_of(runs.path(name)) for name in wholes.values()),
+        {kind: tuned(kind, 0.0) for kind in KINDS},
+        before.num_values,
+        before.num_bytes,
+        _file_bytes(first),
         seconds[WHOLE],
         {
             pair: Pruned(
                 *pair,
                 tuple(each.after.accuracy or 0.0 for each in once[pair]),
-                tuple(tuned[pair]),
+                tuned(*pair),
                 once[pair][0].size_after.num_values,
                 once[pair][0].size_after.num_bytes,
                 _file_bytes(folders[pair]),
@@ -218,6 +223,13 @@ def measure(plan: PruningPlan, runs: Runs) -> PruningMeasurements:
             for pair in pairs
         },
     )
+
+
+def _tuning(plan: PruningPlan, whole: Path, kind: str, sparsity: float) -> RunConfig:
+    """The fine-tuning of a pruned network; at a sparsity of 0 the same without pruning."""
+    settings = settings_of(kind, sparsity or USUAL[kind])
+    config = pruning_config(open_saved(whole), whole, settings, plan.size.finetune, {})
+    return config if sparsity else replace(config, prune=NoPruneConfig())
 
 
 def _forward_seconds(

@@ -1,7 +1,8 @@
 """The page of pruning: claims, places, figure."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from statistics import fmean
 
 import numpy as np
 
@@ -116,7 +117,7 @@ def content(measured: PruningMeasurements) -> Content:
         "ms": inside_run([1e3 * each for each in measured.forward_s]),
     }
     return Content(
-        each={"pruning": [values]},
+        each={"pruning": [values], "few_seeds": [{"few": size.few}] * bool(size.few)},
         tables={"pruning": _pruning(measured)},
         code={"prune": source(keep_best)},
     )
@@ -155,26 +156,21 @@ def _pruning(measured: PruningMeasurements) -> PageTable:
 
 def tables(measured: PruningMeasurements) -> dict[str, Records]:
     """What no table of the page shows: the accuracies of every seed."""
+    seeds = list(zip(measured.plan.seeds, measured.whole, strict=True))
+    tuned = [(kind, 0.0, found, found) for kind, found in measured.tuned.items()]
+    tuned += [(each.kind, each.sparsity, each.at_once, each.accuracies) for each in measured.pruned.values()]
     return {
         "pruning_runs": [
             {
-                "pruned": pruned.kind,
-                "sparsity (1)": pruned.sparsity,
+                "pruned": kind,
+                "sparsity (1)": sparsity,
                 "seed": seed,
                 "accuracy before (1)": before,
-                "accuracy fine-tuned without pruning (1)": whole_tuned,
-                "accuracy at once (1)": at_once,
-                "accuracy fine-tuned (1)": tuned,
+                "accuracy at once (1)": at_once if sparsity else before,
+                "accuracy fine-tuned (1)": accuracy,
             }
-            for pruned in measured.pruned.values()
-            for seed, before, whole_tuned, at_once, tuned in zip(
-                measured.plan.seeds,
-                measured.whole,
-                measured.tuned[pruned.kind],
-                pruned.at_once,
-                pruned.accuracies,
-                strict=True,
-            )
+            for kind, sparsity, once, accuracies in tuned
+            for (seed, before), at_once, accuracy in zip(seeds, once, accuracies, strict=False)
         ]
     }
 
@@ -191,42 +187,27 @@ def pruning_figure(measured: PruningMeasurements, words: Words, font: str | None
     """Each kind of pruning from the whole network on, all fine-tuned alike."""
 
     def accuracy(kind: str) -> Line:
-        whole = 100 * np.array(measured.tuned[kind])
-        values = np.stack([whole, *(100 * np.array(each.accuracies) for each in measured.of_kind(kind))])
-        return Line(_style(kind, words), _x(kind), values.mean(1), values.min(1), values.max(1))
+        seeds = [measured.tuned[kind], *(each.accuracies for each in measured.of_kind(kind))]
+        mean, low, high = (100 * np.array([of(each) for each in seeds]) for of in (fmean, min, max))
+        return Line(_style(kind, words), _x(kind), mean, low, high)
 
-    def line(kind: str, values: list[float]) -> Line:
+    def line(kind: str, whole: float, of: Callable[[Pruned], float]) -> Line:
+        values = [whole, *map(of, measured.of_kind(kind))]
         return Line(_style(kind, words), _x(kind), np.array(values))
 
-    def size(each: Pruned) -> float:
-        return each.num_bytes / 1024
+    def panel(label: str, lines: list[Line], from_zero: bool = False) -> Panel:
+        scales = {"log_x": False, "log_y": False, "from_zero": from_zero}
+        return Panel("", words("figure.sparsity"), words(f"figure.{label}"), lines, **scales)
 
-    panels = [
-        (words("figure.accuracy"), [accuracy(kind) for kind in KINDS]),
-        (
-            words("figure.speedup"),
-            [
-                line(kind, [1.0, *(measured.speedup(each).value for each in measured.of_kind(kind))])
-                for kind in KINDS
-            ],
-        ),
-        (
-            words("figure.size"),
-            [line(kind, [measured.num_bytes / 1024, *map(size, measured.of_kind(kind))]) for kind in KINDS],
-        ),
-    ]
+    longest = 100 * max(map(max, KINDS.values()))
+    same = Style(words("figure.same_speed"), "grey", width=1.2)
+    speeds = [line(kind, 1.0, lambda each: measured.speedup(each).value) for kind in KINDS]
+    sizes = [line(kind, measured.num_bytes / 1024, lambda each: each.num_bytes / 1024) for kind in KINDS]
     return draw_apart(
         [
-            Panel(
-                "",
-                words("figure.sparsity"),
-                label,
-                lines,
-                log_x=False,
-                log_y=False,
-                from_zero=label == words("figure.size"),
-            )
-            for label, lines in panels
+            panel("accuracy", [accuracy(kind) for kind in KINDS]),
+            panel("speedup", [Line(same, np.array([0.0, longest]), np.ones(2)), *speeds]),
+            panel("size", sizes, from_zero=True),
         ],
         font=font,
     )
@@ -243,6 +224,7 @@ def _style(kind: str, words: Words) -> Style:
 
 PRUNING = Part(
     plan=pruning.plan_for,
+    runs=pruning.PruningPlan.runs,
     measure=pruning.measure,
     claims=CLAIMS,
     figures=lambda measured: {"pruning": partial(pruning_figure, measured)},

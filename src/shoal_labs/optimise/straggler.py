@@ -1,4 +1,4 @@
-"""The runs of the part by name.
+"""Slow workers, straggler × way of waiting: the runs by name, and the numbers that are read from their folders.
 
 ::
 
@@ -8,16 +8,19 @@
 
 Workers sleep while they are slow. The others sleep for a part of each step, too: so three workers have room on two
 cores, as if each had a machine of its own.
+
+An epoch is the unit: workers meet at its end, whatever the way. Its time is from the first span of any worker to the
+last; evaluation comes after that, and does not count.
 """
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal
+from typing import Literal
 
 from shoal import data
 from shoal.config.conditions import Bottleneck
@@ -69,7 +72,7 @@ class StragglerSize:
 
 
 FULL, FULL_SAMPLES = StragglerSize(epochs=8, repeats=6), 5000
-QUICK, QUICK_SAMPLES = StragglerSize(epochs=7, repeats=5), 2400
+QUICK, QUICK_SAMPLES = StragglerSize(epochs=6, repeats=4), 1600
 
 
 def sync_of(way: str) -> SyncConfig:
@@ -170,11 +173,8 @@ class Update:
 
 def updates_in(records: Sequence[Record]) -> list[Update]:
     """The updates of a server, in order."""
-    return [_update(record) for record in records if record["event"] == "update"]
-
-
-def _update(record: Mapping[str, Any]) -> Update:
-    return Update(*(record[key] for key in ("rank", "step", "from_version", "version", "staleness")))
+    keys = [each.name for each in fields(Update)]
+    return [Update(*(record[key] for key in keys)) for record in records if record["event"] == "update"]
 
 
 def bound_broken(updates: Sequence[Update], bound: int) -> int:
