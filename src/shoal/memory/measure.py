@@ -184,7 +184,7 @@ def work(config: RunConfig, folder: Path) -> None:
 
 def _measured(config: RunConfig, device: torch.device, group: Group) -> WorkerMemory:
     watch = MemoryWatch(device)
-    warm_up(device)
+    warm_up(config, device)
     group.barrier().wait()
     is_gpu = device.type == "cuda"
     if not is_gpu:

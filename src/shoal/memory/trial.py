@@ -144,7 +144,7 @@ def work(config: RunConfig, folder: Path, most: int, longest_s: float) -> None:
     """Measure as one worker."""
     warnings.simplefilter("ignore")  # of gradients on generated data, which mean nothing here
     with joined_group(config) as group, torch_settings(config) as device:
-        warm_up(device)
+        warm_up(config, device)
         found = _tried(config, device, group, most, longest_s)
         (folder / f"{group.rank}.json").write_text(json.dumps(found))
         group.barrier().wait()

@@ -85,7 +85,9 @@ class CompressionSize:
 
 
 FULL = CompressionSize(turn=5, rounds=19, auto_steps=20, learn_steps=400, seeds=10, most=2)
-QUICK = CompressionSize(turn=2, rounds=15, auto_steps=10, learn_steps=80, seeds=5, most=2)
+QUICK = CompressionSize(turn=2, rounds=15, auto_steps=10, learn_steps=60, seeds=5, most=2)
+QUICK_MODEL = MlpConfig(hidden=(64,))
+"""Half as many bytes for the slow links as in the full run."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +172,9 @@ class CompressionPlan:
 
 def plan_for(workers: int, quick: bool, first_seed: int) -> CompressionPlan:
     """The plan of a run."""
-    return CompressionPlan(workers, QUICK if quick else FULL, first_seed, quick)
+    if quick:
+        return CompressionPlan(workers, QUICK, first_seed, quick, model=QUICK_MODEL)
+    return CompressionPlan(workers, FULL, first_seed)
 
 
 AGREEMENT_BYTES = 8 * ROW

@@ -36,9 +36,11 @@ class MemorySize:
     model: ModelConfig = field(default_factory=lambda: TransformerConfig(layers=4, width=128))
     most: int = 0
     """Rounds, if there are more because the times scatter too much to be told apart."""
+    few_settings: bool = False
+    """Whether each technique is tried only in the setting that saves most."""
 
 
-FULL, QUICK = MemorySize(rounds=6, most=12), MemorySize(rounds=4, most=7)
+FULL, QUICK = MemorySize(rounds=6, most=12), MemorySize(rounds=6, most=8, few_settings=True)
 
 
 @dataclass(frozen=True)
@@ -131,15 +133,18 @@ class MemoryMeasurements:
 
 def measure(plan: MemoryPlan, runs: Runs) -> MemoryMeasurements:
     """Try every technique, or take over an earlier report's trials."""
-    variants = [MemoryVariant(plan.run()), *single_variants(plan.run())]
-    settings = [to_plain(variant.config) for variant in variants]
-    rounds = runs.reuse(NAME, lambda folder: _earlier(folder, settings, plan.size.rounds))
+    settings = single_variants(plan.run())  # of each technique, those that save least first
+    if plan.size.few_settings:
+        settings = {variant.techniques: variant for variant in settings}.values()
+    variants = [MemoryVariant(plan.run()), *settings]
+    configs = [to_plain(variant.config) for variant in variants]
+    rounds = runs.reuse(NAME, lambda folder: _earlier(folder, configs, plan.size.rounds))
     if rounds is None:
         runs.say("progress.memory", techniques=len(variants) - 1, rounds=plan.size.rounds)
         rounds = _tried_in_turns(variants, plan, runs)
         folder = runs.path(NAME)
         folder.mkdir(parents=True)
-        write_whole(folder / FILE, json.dumps({"settings": settings, "rounds": rounds}))
+        write_whole(folder / FILE, json.dumps({"settings": configs, "rounds": rounds}))
     counted = _undelayed(rounds) or rounds[:1]
     tried = {
         variant.flags: Tried(
@@ -178,7 +183,9 @@ def _decides(variants: Sequence[MemoryVariant], rounds: Rounds) -> bool:
     recomputed = [place for place, each in enumerate(variants) if "checkpointing" in each.techniques][-1]
     least = min(range(len(variants)), key=lambda place: median(each[place][0] for each in rounds))
     counted = _undelayed(rounds)
-    return bool(counted) and settled({place: _ms(counted, place) for place in (0, recomputed, least)})
+    peaks = {place: [each[place][0] for each in rounds] for place in (0, recomputed)}
+    times = {place: _ms(counted, place) for place in (0, recomputed, least)}
+    return bool(counted) and settled(peaks) and settled(times)
 
 
 def _undelayed(rounds: Rounds) -> Rounds:

@@ -65,7 +65,7 @@ class PruningSize:
 
 
 FULL = PruningSize(epochs=3, finetune=1, seeds=8, rounds=30)
-QUICK, QUICK_SAMPLES = PruningSize(epochs=3, finetune=1, seeds=5, rounds=15, few=1), 3000
+QUICK, QUICK_SAMPLES = PruningSize(epochs=3, finetune=1, seeds=6, rounds=15, few=1), 2400
 
 
 @dataclass(frozen=True)

@@ -105,7 +105,7 @@ CLAIMS: tuple[Claim[StragglerMeasurements], ...] = (
 
 def content(measured: StragglerMeasurements) -> Content:
     """Everything but figures and findings."""
-    plan = measured.plan
+    plan, again = measured.plan, measured.plan.size.again_epochs
     values = {
         "model": plan.model.name,
         "workers": plan.workers,
@@ -125,7 +125,7 @@ def content(measured: StragglerMeasurements) -> Content:
         "target": 100 * TARGET,
     }
     return Content(
-        each={"straggler": [values]},
+        each={"straggler": [values], "again": [{"epochs": counted("epoch", again)}] * bool(again)},
         tables={"stragglers": _throughput(measured), "staleness": _staleness(measured)},
         code={"release": source(Ledger.release), "balanced": source(balanced)},
     )
