@@ -196,8 +196,8 @@ def pruning_figure(measured: PruningMeasurements, words: Words, font: str | None
         return Line(_style(kind, words), _x(kind), np.array(values))
 
     def panel(label: str, lines: list[Line], from_zero: bool = False) -> Panel:
-        scales = {"log_x": False, "log_y": False, "from_zero": from_zero}
-        return Panel("", words("figure.sparsity"), words(f"figure.{label}"), lines, **scales)
+        names = words("figure.sparsity"), words(f"figure.{label}")
+        return Panel("", *names, lines, log_x=False, log_y=False, from_zero=from_zero)
 
     longest = 100 * max(map(max, KINDS.values()))
     same = Style(words("figure.same_speed"), "grey", width=1.2)

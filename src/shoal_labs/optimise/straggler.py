@@ -118,10 +118,10 @@ class StragglerPlan:
 
     def runs(self) -> dict[str, RunConfig]:
         """Every run by name, in the order in which they are trained."""
-        runs = {name: self._run(*pair, self.size.epochs) for pair, name in self.named().items()}
+        runs = {name: self._run(*pair, epochs=self.size.epochs) for pair, name in self.named().items()}
         turns = zip(*([(name, pair) for name in self.again(*pair)] for pair in LEARNING), strict=True)
         again = self.size.again_epochs or self.size.epochs
-        return runs | {name: self._run(*pair, again) for turn in turns for name, pair in turn}
+        return runs | {name: self._run(*pair, epochs=again) for turn in turns for name, pair in turn}
 
     def bottlenecks(self, condition: str) -> tuple[Bottleneck, ...]:
         """What makes workers slow."""
