@@ -5,16 +5,15 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from shoal import data
-from shoal.report.document import Block
 from shoal_labs.choices import with_choices
+from shoal_labs.claims import judged
 from shoal_labs.frame import LabSpec
-from shoal_labs.optimise.compression.document import closing_table
-from shoal_labs.optimise.compression.part import COMPRESSION
-from shoal_labs.optimise.memory.part import MEMORY
+from shoal_labs.optimise.compression_page import COMPRESSION
+from shoal_labs.optimise.memory_page import MEMORY
 from shoal_labs.optimise.part import Part
-from shoal_labs.optimise.pruning.part import PRUNING
-from shoal_labs.optimise.straggler.part import STRAGGLER
-from shoal_labs.page.page import Page
+from shoal_labs.optimise.pruning_page import PRUNING
+from shoal_labs.optimise.straggler_page import STRAGGLER
+from shoal_labs.page.template import Content
 from shoal_labs.settings import OptimiseSettings
 
 PARTS: Mapping[str, Part] = {
@@ -49,6 +48,16 @@ def plan_for(settings: OptimiseSettings) -> OptimisePlan:
     return OptimisePlan(settings.workers, settings.quick, chosen)
 
 
+def content(measured: Measured) -> Content:
+    """Everything of all parts but figures and findings."""
+    parts = [part.content(measured[name]) for name, part in PARTS.items()]
+    return Content(
+        each=_merged(part.each for part in parts),
+        tables=_merged(part.tables for part in parts),
+        code=_merged(part.code for part in parts),
+    )
+
+
 def _merged(made: Iterable[Mapping[str, Value]]) -> dict[str, Value]:
     return {name: value for each in made for name, value in each.items()}
 
@@ -58,11 +67,6 @@ def _of_all(get: Callable[[Part, Any], Mapping[str, Value]], given: Mapping[str,
     return _merged(get(part, given[name]) for name, part in PARTS.items())
 
 
-def set_up(measured: Measured, page: Page) -> list[Block]:
-    """The runs of every part."""
-    return [block for name, part in PARTS.items() for block in part.set_up(measured[name], page)]
-
-
 LAB = LabSpec(
     number="optimise",
     plan=plan_for,
@@ -70,14 +74,10 @@ LAB = LabSpec(
     check=lambda plan: [data.load(part.data) for part in plan.parts.values()],
     runs=lambda plan: _of_all(lambda part, given: part.runs(given), plan.parts),
     measure=lambda plan, runs: {name: part.measure(plan.parts[name], runs) for name, part in PARTS.items()},
-    findings=lambda measured: _of_all(lambda part, given: part.findings(given), measured),
+    claims=[claim for part in PARTS.values() for claim in part.claims],
+    findings=lambda measured: _of_all(lambda part, given: judged(part.claims, given), measured),
     figures=lambda measured: _of_all(lambda part, given: part.figures(given), measured),
+    content=content,
+    last_table="steps",
     tables=lambda measured: _of_all(lambda part, given: part.tables(given), measured),
-    principle=lambda page: [block for part in PARTS.values() for block in part.principle(page)],
-    code=lambda _, page: [block for part in PARTS.values() for block in part.code(page)],
-    set_up=set_up,
-    results=lambda measured, page: [
-        block for name, part in PARTS.items() for block in part.results(measured[name], page)
-    ],
-    closing=lambda measured, page: closing_table(measured["compression"], page),
 )

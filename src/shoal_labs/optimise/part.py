@@ -1,21 +1,26 @@
-"""A part of the lab: one question with its own runs, findings, figures and sections of the page."""
+"""A part of the lab: one question with its own runs, claims, figures, and places of the page."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 from shoal.config.schema import RunConfig
-from shoal.report.document import Block
-from shoal.report.findings import Finding
+from shoal.report.findings import Number
+from shoal.report.finished_runs import read_run
+from shoal.report.paired import by_rounds
 from shoal.report.plain_tables import Records
-from shoal_labs.page.page import Page
+from shoal_labs.claims import Claim, Pair
 from shoal_labs.page.pictures import Draw
+from shoal_labs.page.template import Content
 from shoal_labs.runs import Runs
 
+M = TypeVar("M")
 
-def no_runs(plan: Any) -> dict[str, RunConfig]:
-    """Of a part that trains its runs while it measures."""
-    del plan
+
+def nothing(_: Any) -> dict[str, Any]:
+    """Of a part that trains its runs while it measures, or whose tables the page shows."""
     return {}
 
 
@@ -27,12 +32,45 @@ class Part:
     """From workers, quick and the first seed."""
     takes_data: bool = True
     """Whether the user's data set takes the place of the plan's own."""
-    runs: Callable[[Any], Mapping[str, RunConfig]] = no_runs
+    runs: Callable[[Any], Mapping[str, RunConfig]] = nothing
     measure: Callable[[Any, Runs], Any]
-    findings: Callable[[Any], Mapping[str, Sequence[Finding]]]
+    claims: Sequence[Claim[Any]]
     figures: Callable[[Any], Mapping[str, Draw]]
-    tables: Callable[[Any], Mapping[str, Records]]
-    principle: Callable[[Page], Sequence[Block]]
-    code: Callable[[Page], Sequence[Block]]
-    set_up: Callable[[Any, Page], Sequence[Block]]
-    results: Callable[[Any, Page], Sequence[Block]]
+    content: Callable[[Any], Content]
+    """Its values are in `each`, under the part's name: those of several parts have the same names."""
+    tables: Callable[[Any], Mapping[str, Records]] = nothing
+
+
+def in_turns(
+    name: str,
+    rule: str,
+    rounds: Callable[[M], tuple[Sequence[float], Sequence[float]]],
+    also: Callable[[M], Mapping[str, Number]] = nothing,
+) -> Pair[M]:
+    """A claim about two series, round by round, one of them times a factor: "asp > 1.1 * bsp".
+
+    Its sentences have both numbers, their `ratio`, also in per cent (`part`), and the factor's `percent`: 10 for 1.1,
+    80 for 0.8.
+    """
+    left, sign, right = re.split(" ([<>]) ", rule)
+    sides = [side.rpartition(" * ") for side in (left, right)]
+    first, second = (side[2] for side in sides)
+    one, other = (float(side[0] or 1) for side in sides)
+    factor = one * other
+
+    def pair(measured: M):
+        a, b = rounds(measured)
+        return by_rounds([one * each for each in a], [other * each for each in b])
+
+    def numbers(measured: M) -> dict[str, Number]:
+        plain = by_rounds(*rounds(measured))
+        percent = 100 * (factor - 1 if factor > 1 else factor)
+        shown = {first: plain.first, second: plain.second, "ratio": plain.ratio, "part": 100 * plain.ratio}
+        return {**shown, "percent": percent, **also(measured)}
+
+    return Pair(name, f"{first} {sign} {second}", pair, numbers, timed=True)
+
+
+def accuracy_of(run: Path) -> float:
+    """A run's, on the test set."""
+    return float(read_run(run).result["test_accuracy"])

@@ -8,12 +8,9 @@ from shoal.config.sections.data import DigitsConfig
 from shoal.config.sections.model import MlpConfig, TransformerConfig
 from shoal.events.folder import RunFolder
 from shoal_labs.frame import run_plan
-from shoal_labs.optimise.compression import plan as compression
-from shoal_labs.optimise.compression.plan import CODECS, LINKS
+from shoal_labs.optimise import compression, memory, pruning, straggler
+from shoal_labs.optimise.compression import CODECS, LINKS
 from shoal_labs.optimise.lab import LAB, OptimisePlan
-from shoal_labs.optimise.memory import plan as memory
-from shoal_labs.optimise.pruning import plan as pruning
-from shoal_labs.optimise.straggler import plan as straggler
 from shoal_labs.runs import OTHER_WORK
 from shoal_labs.words import load_words
 
@@ -63,7 +60,7 @@ def in_chinese(finished, tmp_path_factory):
 
 
 def test_every_codec_has_a_time_on_every_link_and_sends_what_it_declares(finished):
-    steps = rows(finished.folder, "steps")
+    steps = rows(finished.folder, "steps_runs")
     assert [(row["link"], row["codec"]) for row in steps] == [
         (link, codec) for link in LINKS for codec in CODECS
     ]
@@ -75,15 +72,15 @@ def test_every_codec_has_a_time_on_every_link_and_sends_what_it_declares(finishe
 
 
 def test_auto_chose_one_candidate_on_every_link(finished):
-    chosen = [row for row in rows(finished.folder, "auto") if row["chosen"] == "True"]
+    chosen = [row for row in rows(finished.folder, "auto_runs") if row["chosen"] == "True"]
     assert [row["link"] for row in chosen] == list(LINKS)
     assert {row["candidate"] for row in chosen} <= set(CODECS)
 
 
 def test_only_ways_that_do_not_wait_have_stale_updates(finished):
     found = {
-        (row["straggler"], row["way"]): int(row["largest staleness (updates)"])
-        for row in rows(finished.folder, "stragglers")
+        (row["straggler"], row["way"]): int(row["largest staleness"])
+        for row in rows(finished.folder, "staleness")
     }
     assert {pair for pair, largest in found.items() if largest} == {
         (condition, way) for condition in straggler.CONDITIONS for way in ("ssp", "asp")
@@ -96,9 +93,12 @@ def test_no_way_processes_more_samples_than_its_workers_compute(finished):
 
 
 def test_pruned_weights_leave_the_file_as_it_is_and_pruned_channels_shrink_it(finished):
-    found = {(row["pruned"], float(row["sparsity (1)"])): row for row in rows(finished.folder, "pruning")}
-    assert found.keys() == {(kind, sparsity) for kind, all_ in pruning.KINDS.items() for sparsity in all_}
-    files = {pair: int(row["file (B)"]) for pair, row in found.items()}
+    found = {
+        (row["pruned"], float(row["sparsity (%)"]) / 100): row for row in rows(finished.folder, "pruning")
+    }
+    pairs = {(kind, sparsity) for kind, all_ in pruning.KINDS.items() for sparsity in (0, *all_)}
+    assert found.keys() == pairs
+    files = {pair: float(row["file (KiB)"]) for pair, row in found.items()}
     assert files["channels", 0.75] < files["channels", 0.25] < files["weights", 0.5]
     sizes = [int(found["weights", sparsity]["values"]) for sparsity in pruning.KINDS["weights"]]
     assert sizes == sorted(sizes, reverse=True)
@@ -108,7 +108,7 @@ def test_the_report_is_whole_in_both_languages(finished, in_chinese):
     for outcome, lang in ((finished, "en"), (in_chinese, "zh")):
         words = load_words(LAB.package, lang)
         assert_whole(outcome.folder, words)
-        assert_judged(outcome, words)
+        assert_judged(outcome, words, claims=LAB.claims)
         assert "class TopK(" in text_of(outcome.folder)  # the code that ran
         assert len(text_of(outcome.folder).split("![")) == 1 + 4 + 3 + 1 + 1
     for table in ("steps", "auto", "stragglers", "staleness", "memory"):

@@ -17,6 +17,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from shoal.config.schema import RunConfig
+from shoal.config.sections.values import Custom
 from shoal.data.dataset import DataSet
 from shoal.errors import ConfigError
 from shoal.strategies.pieces.freed_memory import return_freed_memory
@@ -84,15 +85,18 @@ def _shared() -> int:
     return 0
 
 
-def warm_up(device: torch.device) -> None:
-    """Load what torch loads when it is first used: no part of training's memory."""
+def warm_up(config: RunConfig, device: torch.device) -> None:
+    """Load what torch loads when it is first used: no part of training's memory.
+
+    An optimizer of torch's loads its compiler, which takes a second: only the user's own may be one.
+    """
     net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(2 * 6 * 6, 8)).to(device)
-    optimizer = torch.optim.Adam(net.parameters())
     for _ in range(2):
         F.cross_entropy(
             net(torch.zeros(2, 1, 8, 8, device=device)), torch.zeros(2, dtype=torch.long, device=device)
         ).backward()
-        optimizer.step()
+    if isinstance(config.optimizer, Custom):
+        torch.optim.Adam(net.parameters()).step()
 
 
 @final
@@ -102,7 +106,7 @@ class MemoryLimit(Hook):
     def __init__(self, config: RunConfig, device: torch.device) -> None:
         self._budget = config.memory.budget_bytes
         if self._budget is not None:
-            warm_up(device)
+            warm_up(config, device)
             self._meter = PeakMemory(device)
         self._data = 0
         self._steps = 0

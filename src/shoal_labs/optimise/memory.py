@@ -1,24 +1,74 @@
-"""Trials of every technique, as `shoal memory` makes them: the peak of memory, and the time of a step.
+"""Memory: one worker trains a transformer, whose activations need most memory, and every technique changes that run.
 
-In each round every setting is tried once, in a new worker (`memory/trial.py` says why). The trials are kept in the
-folder `memory` beside the runs, so that a report in another language can take them over.
+Trials are made as by `shoal memory`: in each round every setting is tried once, in a new worker (`memory/trial.py` says
+why). They are kept in the folder `memory` beside the runs, so that a report in another language can take them over.
 """
 
 import json
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+from shoal.config.schema import RunConfig
+from shoal.config.sections.data import DataConfig, SyntheticConfig
+from shoal.config.sections.model import ModelConfig, TransformerConfig
+from shoal.config.sections.optimizer import AdamConfig
+from shoal.config.sections.train import TrainConfig
 from shoal.config.write import to_plain
 from shoal.events.folder import write_whole
 from shoal.memory.techniques import MemoryVariant, single_variants
 from shoal.memory.trial import try_each
 from shoal.report.findings import Measured, inside_run
-from shoal_labs.optimise.memory.plan import MemoryPlan
 from shoal_labs.optimise.pareto import pareto_front
 from shoal_labs.runs import Runs
 from shoal_labs.timing.contest import settled
+
+
+@dataclass(frozen=True)
+class MemorySize:
+    """How often every technique is tried; the model and the batch."""
+
+    rounds: int
+    batch: int = 16
+    model: ModelConfig = field(default_factory=lambda: TransformerConfig(layers=4, width=128))
+    most: int = 0
+    """Rounds, if there are more because the times scatter too much to be told apart."""
+    few_settings: bool = False
+    """Whether each technique is tried only in the setting that saves most."""
+
+
+FULL, QUICK = MemorySize(rounds=6, most=12), MemorySize(rounds=6, most=8, few_settings=True)
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """The experiment."""
+
+    size: MemorySize
+    seed: int = 0
+    data: DataConfig = field(default_factory=lambda: SyntheticConfig(task="text"))
+
+    def run(self) -> RunConfig:
+        """The run as it is, without any technique."""
+        return RunConfig(
+            seed=self.seed,
+            device="cpu",
+            threads=1,
+            data=self.data,
+            model=self.size.model,
+            optimizer=AdamConfig(),
+            train=TrainConfig(batch_size=self.size.batch),
+        )
+
+
+def plan_for(workers: int, quick: bool, first_seed: int) -> MemoryPlan:
+    """The plan of a run; memory is measured on one worker."""
+    del workers
+    return MemoryPlan(QUICK if quick else FULL, first_seed)
+
 
 NAME = "memory"
 FILE = "trials.json"
@@ -83,15 +133,18 @@ class MemoryMeasurements:
 
 def measure(plan: MemoryPlan, runs: Runs) -> MemoryMeasurements:
     """Try every technique, or take over an earlier report's trials."""
-    variants = [MemoryVariant(plan.run()), *single_variants(plan.run())]
-    settings = [to_plain(variant.config) for variant in variants]
-    rounds = runs.reuse(NAME, lambda folder: _earlier(folder, settings, plan.size.rounds))
+    settings = single_variants(plan.run())  # of each technique, those that save least first
+    if plan.size.few_settings:
+        settings = {variant.techniques: variant for variant in settings}.values()
+    variants = [MemoryVariant(plan.run()), *settings]
+    configs = [to_plain(variant.config) for variant in variants]
+    rounds = runs.reuse(NAME, lambda folder: _earlier(folder, configs, plan.size.rounds))
     if rounds is None:
         runs.say("progress.memory", techniques=len(variants) - 1, rounds=plan.size.rounds)
         rounds = _tried_in_turns(variants, plan, runs)
         folder = runs.path(NAME)
         folder.mkdir(parents=True)
-        write_whole(folder / FILE, json.dumps({"settings": settings, "rounds": rounds}))
+        write_whole(folder / FILE, json.dumps({"settings": configs, "rounds": rounds}))
     counted = _undelayed(rounds) or rounds[:1]
     tried = {
         variant.flags: Tried(
@@ -111,16 +164,28 @@ Rounds = Sequence[Sequence[Sequence[float]]]
 
 
 def _tried_in_turns(variants: Sequence[MemoryVariant], plan: MemoryPlan, runs: Runs) -> Rounds:
-    """Rounds until every technique can be told from the plain run, or there is no point in more."""
+    """Rounds until the techniques of the findings can be told from the plain run, or there is no point in more."""
     rounds: list[Sequence[Sequence[float]]] = []
-    while len(rounds) < max(plan.size.rounds, plan.size.most):
+    began, most = time.monotonic(), max(plan.size.rounds, plan.size.most)
+    while len(rounds) < most:
         rounds.append(try_each([variant.config for variant in variants]))
-        if len(rounds) >= plan.size.rounds:
-            counted = _undelayed(rounds)
-            times = {variant.flags: _ms(counted, place) for place, variant in enumerate(variants)}
-            if runs.busy() or (counted and settled(times)):
-                break
+        made, elapsed = len(rounds), time.monotonic() - began
+        if made >= plan.size.rounds and (runs.busy() or _decides(variants, rounds)):
+            break
+        end = plan.size.rounds if made < plan.size.rounds else most
+        label = runs.words("progress.memory_round", number=made, rounds=end)
+        runs.say("progress.left", label=label, elapsed=elapsed, left=elapsed / made * (end - made))
     return rounds
+
+
+def _decides(variants: Sequence[MemoryVariant], rounds: Rounds) -> bool:
+    """Whether the plain run can be told from all blocks recomputed, and from the setting with the least memory."""
+    recomputed = [place for place, each in enumerate(variants) if "checkpointing" in each.techniques][-1]
+    least = min(range(len(variants)), key=lambda place: median(each[place][0] for each in rounds))
+    counted = _undelayed(rounds)
+    peaks = {place: [each[place][0] for each in rounds] for place in (0, recomputed)}
+    times = {place: _ms(counted, place) for place in (0, recomputed, least)}
+    return bool(counted) and settled(peaks) and settled(times)
 
 
 def _undelayed(rounds: Rounds) -> Rounds:

@@ -8,10 +8,9 @@ from shoal.compare.watch import QuietWatch
 from shoal.config.sections.model import TransformerConfig
 from shoal.memory.techniques import TECHNIQUES
 from shoal.memory.trial import Trial
-from shoal_labs.optimise.memory import measure as module
-from shoal_labs.optimise.memory.figures import figures
-from shoal_labs.optimise.memory.measure import MIB, MemoryMeasurements, Tried, measure
-from shoal_labs.optimise.memory.plan import MemoryPlan, MemorySize
+from shoal_labs.optimise import memory as module
+from shoal_labs.optimise.memory import MIB, MemoryMeasurements, MemoryPlan, MemorySize, Tried, measure
+from shoal_labs.optimise.memory_page import CLAIMS, MEMORY
 from shoal_labs.runs import Runs
 from shoal_labs.words import load_words
 
@@ -44,7 +43,7 @@ def test_every_technique_is_tried_in_every_round_beside_the_plain_run(tried, tmp
 
 
 def test_every_technique_is_drawn(tried, tmp_path):
-    (draw,) = figures(measure(PLAN, runs_in(tmp_path))).values()
+    (draw,) = MEMORY.figures(measure(PLAN, runs_in(tmp_path))).values()
     assert draw(load_words("shoal_labs.optimise", "en"), None).png
 
 
@@ -104,3 +103,23 @@ def test_more_rounds_follow_until_they_decide_or_the_machine_is_busy(
     monkeypatch.setattr(Runs, "busy", lambda self: busy)
     measure(MemoryPlan(replace(PLAN.size, rounds=4, most=6)), runs_in(tmp_path))
     assert len(made) == rounds_made
+
+
+@pytest.mark.parametrize(
+    ("plain", "less", "verdict"),
+    [
+        (rounds(80.0), rounds(40.0), "holds"),
+        (rounds(80.0), rounds(80.0), "fails"),
+        (rounds(88.0), rounds(80.0, noise=-1), "undecided"),
+        ([80.0] * 3, [40.0] * 3, "undecided"),
+    ],
+)
+def test_memory_is_saved_from_a_tenth_on_also_on_a_busy_machine(plain, less, verdict):
+    tried = {"": Tried("plain", "", True, tuple(plain), (1.0,))}
+    tried |= {
+        name: Tried(name, name, True, tuple(less), (1.0,)) for name in ("checkpointing", "accumulation")
+    }
+    for claim in CLAIMS:
+        if claim.name.endswith("saves_memory"):
+            found = claim.judge(MemoryMeasurements(PLAN, tried))
+            assert (found.verdict, found.about_time) == (verdict, False)

@@ -1,4 +1,4 @@
-"""The figures of the report."""
+"""The figures of gradient compression."""
 
 from functools import partial
 from typing import Any
@@ -10,8 +10,8 @@ from shoal.report.curves import Dash, Line, Panel, Style, draw
 from shoal.report.findings import over_seeds
 from shoal.report.svg import COLOURS, FRAME
 from shoal.strategies.exchange.choice import GroupCall, received_bytes
-from shoal_labs.optimise.compression.measure import CompressionMeasurements
-from shoal_labs.optimise.compression.plan import CODECS, LINKS, NONE
+from shoal.words import Phrase
+from shoal_labs.optimise.compression import CODECS, FEEDBACK, LINKS, NONE, CompressionMeasurements
 from shoal_labs.page.bars import Bar, BarPanel, Part, draw_bars
 from shoal_labs.page.pictures import Draw
 from shoal_labs.words import Words
@@ -31,24 +31,14 @@ MOST_GAIN = 10.0
 RATES_MBIT = np.geomspace(5.0, 20_000.0, 60)
 
 
-def figures(measured: CompressionMeasurements) -> dict[str, Draw]:
-    """The figures by name."""
-    return {
-        "steps": partial(steps_figure, measured),
-        "pareto": partial(pareto_figure, measured),
-        "map": partial(map_figure, measured),
-        "crossing": partial(crossing_figure, measured),
-    }
-
-
-def label_of(codec: str, words: Words) -> str:
-    """A codec, or no compression, in words."""
-    return words("codec.none") if codec == NONE else codec
+def named(exchange: str) -> str | Phrase:
+    """A codec, or what has another name than its own."""
+    return Phrase(f"codec.{exchange.replace('-', '_')}") if exchange in (NONE, *FEEDBACK) else exchange
 
 
 def _style(codec: str, words: Words) -> Style:
     colour, dash, marker = LOOKS[codec]
-    return Style(label_of(codec, words), colour, dash, marker)
+    return Style(words.shown(named(codec)), colour, dash, marker)
 
 
 def steps_figure(measured: CompressionMeasurements, words: Words, font: str | None) -> Drawing:
@@ -58,7 +48,7 @@ def steps_figure(measured: CompressionMeasurements, words: Words, font: str | No
         timed = measured.timed[link][codec]
         scale = timed.step_ms.value / (timed.own_ms + timed.exchange_ms)
         parts = (timed.own_ms * scale, timed.exchange_ms * scale)
-        return Bar(label_of(codec, words), parts, timed.step_ms.spread)
+        return Bar(words.shown(named(codec)), parts, timed.step_ms.spread)
 
     panels = [
         BarPanel(words(f"link.{link}"), words("figure.step_ms"), [bar(link, codec) for codec in CODECS])
@@ -70,7 +60,7 @@ def steps_figure(measured: CompressionMeasurements, words: Words, font: str | No
 
 def pareto_figure(measured: CompressionMeasurements, words: Words, font: str | None) -> Drawing:
     """Accuracy over the time of a step, a panel for each link; a line through what no codec beats."""
-    labels = [words("figure.front"), *(label_of(codec, words) for codec in CODECS)]
+    labels = [words("figure.front"), *(words.shown(named(codec)) for codec in CODECS)]
 
     def paint(figure: Any, columns: int) -> None:
         axes = axes_of(figure, len(LINKS), columns, sharey=True)
@@ -138,6 +128,12 @@ def crossing_figure(measured: CompressionMeasurements, words: Words, font: str |
         received = received_bytes(GroupCall(measured.operations[codec], measured.declared[codec]), workers)
         times = measured.local_ms[codec] + 8 * received / (RATES_MBIT * 1e3)
         colour, dash, _ = LOOKS[codec]
-        lines.append(Line(Style(label_of(codec, words), colour, dash), RATES_MBIT, times))
+        lines.append(Line(Style(words.shown(named(codec)), colour, dash), RATES_MBIT, times))
     panel = Panel("", words("figure.rate"), words("figure.exchange_ms"), lines)
     return draw([panel], font=font, height_in=3.6)
+
+
+def figures(measured: CompressionMeasurements) -> dict[str, Draw]:
+    """The figures by name."""
+    drawn = {"steps": steps_figure, "pareto": pareto_figure, "map": map_figure, "crossing": crossing_figure}
+    return {name: partial(figure, measured) for name, figure in drawn.items()}
