@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PACKAGE = ROOT / "src/shoal"
+PACKAGE, LABS = ROOT / "src/shoal", ROOT / "src/shoal_labs"
 PAGES = sorted(
     [
         *PACKAGE.rglob("README.md"),
+        LABS / "README.md",
         *ROOT.glob("docs/**/*.md"),
         ROOT / "CONTRIBUTING.md",
         *ROOT.glob("README*.md"),
@@ -19,7 +20,7 @@ PAGES = sorted(
 NAMED = re.compile(r"`((?:[\w.-]+/)+(?:[\w-]+\.(?:py|md|toml|txt))?)`")
 """A path in backticks: it has a slash, and ends with one or with the name of a file of ours."""
 FOR_USERS = re.compile(
-    r"^(runs|reports|checkpoints|tmp|home|dev|proc|your|my_|task|test/|tensorboard/|lab\d)|NAME|RUN|FOLDER|<|:"
+    r"^(runs|reports|checkpoints|tmp|home|dev|proc|your|my_|task|test/|train/|tensorboard/|lab[\dN])|NAME|RUN|FOLDER|<|:"
 )
 """What users have and the repository has not."""
 
@@ -30,9 +31,10 @@ def exists(path: str, page: Path) -> bool:
         ROOT,
         ROOT / "src",
         PACKAGE,
+        LABS,
         ROOT / "tests",
         page.parent,
-        *(folder for folder in PACKAGE.iterdir() if folder.is_dir()),
+        *(folder for package in (PACKAGE, LABS) for folder in package.iterdir() if folder.is_dir()),
     ]
     return any((place / path).exists() for place in places)
 
@@ -43,10 +45,11 @@ def test_a_page_names_paths_that_exist(page):
     assert [path for path in sorted(named) if not exists(path, page)] == []
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if PACKAGE in page.parents])
+@pytest.mark.parametrize("page", [page for page in PAGES if {PACKAGE, LABS} & {*page.parents}])
 def test_a_page_of_a_room_names_files_that_exist(page):
     named = set(re.findall(r"`(\w+\.py)`", page.read_text(encoding="utf-8")))
-    assert named <= {path.name for path in (*PACKAGE.rglob("*.py"), *(ROOT / "tests").rglob("*.py"))}
+    folders = (PACKAGE, LABS, ROOT / "tests")
+    assert named <= {path.name for folder in folders for path in folder.rglob("*.py")}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -83,6 +83,16 @@ def test_names_of_a_program_need_no_consent():
     assert to_plain(read(None, ["--model", "math:hypot"]))
 
 
+def test_an_old_name_of_a_function_of_the_labs_needs_consent_too():
+    old = 'model = "shoal.labs.frame:import_module"'
+    [(kind, custom)] = named_code(read_text(old))
+    with pytest.raises(ConfigError, match="files run no code"):
+        load(kind, custom)
+    assert named_code(read_text(old, trust_code=True)) == [(kind, Custom("shoal_labs.frame:import_module"))]
+    with pytest.raises(ConfigError, match="expected"):
+        Custom(5)
+
+
 def test_a_mark_survives_copies_and_goes_with_consent():
     tree = from_file({"a": ["x", ("y", 1)], "b": True})
     assert tree == {"a": ["x", ("y", 1)], "b": True}

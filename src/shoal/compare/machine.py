@@ -1,4 +1,4 @@
-"""The machine a lab ran on, for the report's set-up: without it a time in seconds means little."""
+"""The machine of a comparison or lab, for its page: without it a time in seconds means little."""
 
 import os
 import platform

@@ -1,4 +1,4 @@
-"""Progress of a lab: a live line on a terminal, plain lines elsewhere, nothing when quiet."""
+"""Progress of a comparison or lab: a live line on a terminal, plain lines elsewhere, nothing when quiet."""
 
 import time
 from collections.abc import Callable, Generator
@@ -17,7 +17,7 @@ MOVE_EVERY_S = 0.1
 
 
 class Watch(Protocol):
-    """Shows what a lab does."""
+    """Shows what a comparison or lab does."""
 
     def say(self, line: str) -> None:
         """Something is done; the line stays."""
@@ -107,7 +107,7 @@ class _Steps:
             self._show(f"{self._label}: {progress.step}/{self._total_steps}")
 
     def validated(self, progress: Progress, metrics: Metrics | None) -> None:
-        """Nothing: the lab shows its own results."""
+        """Nothing: results are shown when all runs are there."""
 
     def saved(self, progress: Progress) -> None:
         """Nothing."""

@@ -12,9 +12,9 @@ from shoal.errors import ConfigError
 from shoal.report.index import REPORTS, write_index
 
 
-def report_folder(out: str, lab: str) -> Path:
-    """The folder that the user asked for, or one named after the lab and the time."""
-    return Path(out or f"{REPORTS}/{lab}-{datetime.now():%Y%m%d-%H%M%S}")
+def report_folder(out: str, name: str) -> Path:
+    """The folder that the user asked for, or one with this name and the time."""
+    return Path(out or f"{REPORTS}/{name}-{datetime.now():%Y%m%d-%H%M%S}")
 
 
 @contextmanager

@@ -8,7 +8,7 @@
     tensor              every layer divided among all workers
     microbatches-m      the 1F1B schedule with other numbers of micro-batches
     cut-<layer>         two stages, divided at another layer
-    *-roundN            a few steps of all of these in turns (labs/timing/turns.py): the times that are compared
+    *-roundN            a few steps of all of these in turns (timing/turns.py): the times that are compared
 """
 
 from collections.abc import Mapping

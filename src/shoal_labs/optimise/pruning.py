@@ -29,7 +29,7 @@ from shoal.prune.channels.widths import rebuild
 from shoal.report.findings import Measured, inside_run, over_seeds
 from shoal.training.build import build_model
 from shoal.training.prune.one_shot import prune_once, pruning_config
-from shoal.training.reopen import open_saved
+from shoal.training.saved import open_saved
 from shoal_labs.optimise.part import accuracy_of
 from shoal_labs.plans import seeds_from
 from shoal_labs.runs import ONLY_AT_THE_END, Runs

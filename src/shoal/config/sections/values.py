@@ -27,10 +27,12 @@ class Custom(Checked):
     options: tuple[tuple[str, bool | int | float | str], ...] = ()
 
     def __post_init__(self) -> None:
-        """Runs of the time when the labs were a part of shoal name their functions so."""
-        if self.name.startswith("shoal.labs."):
-            object.__setattr__(self, "name", self.name.replace("shoal.labs.", "shoal_labs.", 1))
         super().__post_init__()
+        # Runs of the time when the labs were a part of shoal name their functions so. The type of the text says whether
+        # a file names the code (`custom.FileText`), and stays.
+        if self.name.startswith("shoal.labs."):
+            now = type(self.name)(self.name.replace("shoal.labs.", "shoal_labs.", 1))
+            object.__setattr__(self, "name", now)
 
 
 @dataclass(frozen=True)

@@ -153,7 +153,7 @@ class GatheredParameters:
             if not memory.is_here:
                 self._following[self._reached] = memory.unit.index
                 for other in self.units:
-                    is_needed = other.num_running or other.is_in_backward or other in memories
+                    is_needed = other.num_running > 0 or other.is_in_backward or other in memories
                     if other.is_here and not is_needed:
                         other.free()
                 memory.wait()
