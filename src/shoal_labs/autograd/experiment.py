@@ -4,8 +4,10 @@ sharing   a sub-expression that recurs: computed every time it is written, or on
 chain     A B C v: from the left three products of whole matrices, from the right three of a matrix and a vector
 """
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -176,15 +178,21 @@ class AutogradMeasurements:
 
 def measure_all(plan: AutogradPlan, runs: Runs) -> AutogradMeasurements:
     """Run every experiment, on one thread."""
+    began, parts = time.monotonic(), len(NETWORKS) + 2
+
+    def say(done: int, key: str, **values: Any) -> None:
+        """A part begins: its line, with the time left if the others take as long as those done."""
+        runs.watch.say(runs.with_time_left(runs.words(key, **values), began, done, parts - done))
+
     with one_thread():
         runs.say("progress.course")
         course, branch = run_course(plan.seed), run_branch()
         networks: dict[str, Network] = {}
-        for name in NETWORKS:
-            runs.say("progress.network", network=name, rounds=plan.rounds)
+        for done, name in enumerate(NETWORKS):
+            say(done, "progress.network", network=name, rounds=plan.rounds)
             found = networks[name] = measure_network(name, plan)
             runs.say("progress.step", dynamic=found.step.ms("dynamic"), static=found.step.ms("static"))
-        runs.say("progress.caching")
+        say(parts - 2, "progress.caching")
         caching = measure_caching(plan)
-        runs.say("progress.chains")
+        say(parts - 1, "progress.chains")
         return AutogradMeasurements(plan, course, branch, networks, caching, measure_chains(plan))

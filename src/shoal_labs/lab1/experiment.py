@@ -6,13 +6,16 @@ that edge. Phase 3: choose.
 """
 
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from shoal.config.schema import RunConfig
 from shoal.errors import DivergedError
 from shoal.events.folder import RunFolder
 from shoal.training.observer import Silent
+from shoal.training.result import Result
 from shoal.words import Phrase
 from shoal_labs.lab1.plan import NAMES, Lab1Plan, Name
 from shoal_labs.runs import Runs
@@ -101,7 +104,8 @@ class Experiment:
 
 def train(plan: Lab1Plan, runs: Runs) -> Experiment:
     """Choose each learning rate, then train with it."""
-    sweeps: dict[Name, Sweep] = {name: _sweep(plan, name, runs) for name in NAMES}
+    timed = _Timed(plan, runs)
+    sweeps: dict[Name, Sweep] = {name: _sweep(plan, name, timed) for name in NAMES}
     final: dict[Name, tuple[Path, ...]] = dict.fromkeys(NAMES, ())
     # Seed by seed and not optimizer by optimizer: if the machine slows down for a while, it does so for all three.
     for seed in plan.seeds:
@@ -110,7 +114,7 @@ def train(plan: Lab1Plan, runs: Runs) -> Experiment:
             if seed == plan.first_seed and plan.sweep_passes(name) == plan.passes(name):
                 path = _read_test(plan, name, rate, runs)
             else:
-                path = _train_final(plan, name, rate, seed, runs)
+                path = _train_final(plan, name, rate, seed, timed)
             final[name] = (*final[name], path)
     return Experiment(sweeps, final)
 
@@ -138,14 +142,36 @@ def _read_test(plan: Lab1Plan, name: Name, rate: float, runs: Runs) -> Path:
     return runs.path(run)
 
 
-def _sweep(plan: Lab1Plan, name: Name, runs: Runs) -> Sweep:
+class _Timed:
+    """The runs, each with the time left if a pass over the data takes as long as in those before."""
+
+    def __init__(self, plan: Lab1Plan, runs: Runs) -> None:
+        self.runs, self._began, self._done = runs, time.monotonic(), 0
+        self._left = sum(
+            len(plan.rates(name)) * plan.sweep_passes(name) + len(plan.seeds) * plan.passes(name)
+            for name in NAMES
+        )
+
+    def train(self, run: str, config: RunConfig, label: str) -> Result:
+        """The result of one run. Passes of a run taken over from an earlier report say nothing about time."""
+        passes = config.train.epochs
+        try:
+            shown = self.runs.with_time_left(label, self._began, self._done, self._left)
+            return self.runs.train(run, config, shown)
+        finally:
+            self._left = max(0, self._left - passes)
+            self._done += passes if run in self.runs.trained else 0
+
+
+def _sweep(plan: Lab1Plan, name: Name, timed: _Timed) -> Sweep:
+    runs = timed.runs
     label = runs.words(f"name.{name}")
     runs.say("progress.sweep", optimizer=label, passes=plan.sweep_passes(name))
 
     def validation_loss(rate: float) -> float:
         config = plan.config(name, rate, plan.first_seed, plan.sweep_passes(name), test=False)
         try:
-            loss = runs.train(sweep_run(name, rate), config, f"{label}, η = {rate:g}").validation_loss
+            loss = timed.train(sweep_run(name, rate), config, f"{label}, η = {rate:g}").validation_loss
         except DivergedError:
             loss = math.inf
         assert loss is not None, "a lab's run has a validation part"
@@ -160,10 +186,11 @@ def _sweep(plan: Lab1Plan, name: Name, runs: Runs) -> Sweep:
     return result
 
 
-def _train_final(plan: Lab1Plan, name: Name, rate: float, seed: int, runs: Runs) -> Path:
+def _train_final(plan: Lab1Plan, name: Name, rate: float, seed: int, timed: _Timed) -> Path:
+    runs = timed.runs
     config = plan.config(name, rate, seed, plan.passes(name), test=True)
     label = runs.words("progress.running", optimizer=runs.words(f"name.{name}"), rate=rate, seed=seed)
-    result = runs.train(f"{name}-seed{seed}", config, label)
+    result = timed.train(f"{name}-seed{seed}", config, label)
     runs.say(
         "progress.final",
         label=label,
