@@ -107,7 +107,9 @@ def measure(plan: Lab1Plan, runs: Runs) -> Lab1Measurements:
             runs.host.call(whole_loss_after, to_plain(final("sgd", seed)), round(steps))
             for seed, steps in zip(plan.seeds, series["gd"].ends("steps"), strict=True)
         ),
-        steps=step_times({name: final(name, plan.first_seed) for name in NAMES}, runs.host),
+        steps=step_times(
+            {name: final(name, plan.first_seed) for name in NAMES}, runs.host, plan.size.contest_s
+        ),
         step_samples={name: samples_of(name, dataset) for name in NAMES},
     )
 
