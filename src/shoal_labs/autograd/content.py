@@ -7,9 +7,14 @@ from shoal.report.findings import inside_run
 from shoal.report.plain_tables import Records
 from shoal.words import Phrase
 from shoal_labs.autograd import course
-from shoal_labs.autograd.caching import FEATURES, SAMPLES, recurring
-from shoal_labs.autograd.chains import RIVALS, from_the_left
-from shoal_labs.autograd.experiment import AutogradMeasurements
+from shoal_labs.autograd.experiment import (
+    FEATURES,
+    RIVALS,
+    SAMPLES,
+    AutogradMeasurements,
+    from_the_left,
+    recurring,
+)
 from shoal_labs.autograd.networks import Network
 from shoal_labs.autograd.plan import ENGINES, NETWORKS
 from shoal_labs.page.page import folded, source

@@ -6,9 +6,7 @@ import numpy as np
 
 from shoal.report.canvas import Drawing
 from shoal.report.curves import Dash, Line, Panel, Style, draw
-from shoal_labs.autograd.caching import Tapes
-from shoal_labs.autograd.chains import RIVALS, Chain
-from shoal_labs.autograd.experiment import AutogradMeasurements
+from shoal_labs.autograd.experiment import RIVALS, AutogradMeasurements, Chain, Tapes
 from shoal_labs.page.pictures import Draw, Svg
 from shoal_labs.timing.contest import Contest
 from shoal_labs.words import Words

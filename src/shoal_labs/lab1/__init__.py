@@ -3,9 +3,9 @@
 ::
 
     plan        what is trained, with which candidates and how long     page/       the page, per language
-    sweep       chooses a learning rate on the validation set           words/      labels, progress, checks
-    experiment  all runs, in run folders                                solution/   the student's files, solved
-    noise       distance of a batch's gradient from the whole one       check/      checks of the student's files
+    experiment  the search of a learning rate, and all runs             words/      labels, progress, checks
+    noise       noise of a gradient, loss of the whole set              solution/   the student's files, solved
+    pace        the time of a step                                      check/      checks of the student's files
     measure     run folders → numbers                                   claims      numbers → verdicts
-    content     what fills the page; figures, tables: the rest          lab         the spec for the frame
+    content     what fills the page; figures: the rest                  lab         the spec for the frame
 """

@@ -8,11 +8,10 @@ from shoal.config.sections.data import BuiltInDataConfig
 from shoal.errors import ConfigError, unknown
 from shoal_labs.frame import LabSpec
 from shoal_labs.lab1.claims import CLAIMS
-from shoal_labs.lab1.content import content
+from shoal_labs.lab1.content import content, tables
 from shoal_labs.lab1.figures import figures
 from shoal_labs.lab1.measure import measure
 from shoal_labs.lab1.plan import DATA, FULL_VALIDATION, QUICK_SAMPLES, QUICK_VALIDATION, plan_for
-from shoal_labs.lab1.tables import tables
 from shoal_labs.settings import Lab1Settings
 
 

@@ -9,12 +9,10 @@ from shoal import data, models
 from shoal.config.schema import RunConfig
 from shoal.config.write import to_plain
 from shoal.report.finished_runs import Array, Curve, Run, read_run
-from shoal_labs.lab1.experiment import train
-from shoal_labs.lab1.noise import Noise, noise_of
+from shoal_labs.lab1.experiment import Sweep, train
+from shoal_labs.lab1.noise import Noise, noise_of, whole_loss_after
 from shoal_labs.lab1.pace import StepTimes, samples_of, step_times
 from shoal_labs.lab1.plan import NAMES, Lab1Plan, Name
-from shoal_labs.lab1.replay import whole_loss_after
-from shoal_labs.lab1.sweep import Sweep
 from shoal_labs.numbers import sample_counts
 from shoal_labs.runs import Runs
 
@@ -109,7 +107,9 @@ def measure(plan: Lab1Plan, runs: Runs) -> Lab1Measurements:
             runs.host.call(whole_loss_after, to_plain(final("sgd", seed)), round(steps))
             for seed, steps in zip(plan.seeds, series["gd"].ends("steps"), strict=True)
         ),
-        steps=step_times({name: final(name, plan.first_seed) for name in NAMES}, runs.host),
+        steps=step_times(
+            {name: final(name, plan.first_seed) for name in NAMES}, runs.host, plan.size.contest_s
+        ),
         step_samples={name: samples_of(name, dataset) for name in NAMES},
     )
 

@@ -1,21 +1,27 @@
-"""How far the gradient of a batch is from the gradient of the whole training set: what "stochastic" is, in one number.
+"""What a finished run of SGD did not record: the noise of its gradient, and its loss on the whole training set.
+
+Noise is how far the gradient of a batch is from the gradient of the whole set: what "stochastic" is, in one number.
 
     noise = √(mean over batches of ‖g_batch − g‖²) / ‖g‖
 
 measured at the initial weights and at the weights that SGD ends with. For the whole set, taken in another order, the
-same ratio is rounding alone.
+same ratio is rounding alone. The run itself knows only the losses of its batches, and the loss of one batch says
+little: so its first steps are made again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count, islice
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from shoal import data, models
+from shoal import data, models, optim
 from shoal.config.read import from_tree, read_recipe
 from shoal.config.schema import RunConfig
+from shoal.config.write import from_plain
 from shoal.data.dataset import DataSet
 from shoal.data.division.order import epoch_order
 from shoal.events.folder import RunFolder
@@ -78,3 +84,29 @@ class _Gradient:
 def _distance(gradients: Sequence[Tensor], whole: Tensor) -> float:
     squares = torch.stack([(gradient - whole).double().square().sum() for gradient in gradients])
     return float(squares.mean().sqrt() / whole.double().norm())
+
+
+def whole_loss_after(plain: dict[str, Any], steps: int) -> float:
+    """The mean loss over all training samples after the first steps of a run with these settings, as plain data."""
+    config = from_plain(plain)
+    dataset = data.load(config.data)
+    model = models.build(config.model, dataset.input_shape, dataset.outputs, config.seed)
+    loss, optimizer = models.build_loss(config.loss), optim.build(config.optimizer, model.parameters())
+    num_samples = len(dataset.train)
+    for indices in islice(_batches(num_samples, config.seed), steps):
+        batch = dataset.batch(dataset.train, indices)
+        optimizer.zero_grad()
+        (loss(model(batch.inputs), batch.labels) / len(indices)).backward()
+        optimizer.step()
+    with torch.no_grad():
+        total = 0.0
+        for indices in torch.arange(num_samples).split(config.train.micro_batch):
+            batch = dataset.batch(dataset.train, indices)
+            total += loss(model(batch.inputs), batch.labels).item()
+    return total / num_samples
+
+
+def _batches(num_samples: int, seed: int) -> Iterator[Tensor]:
+    """The batches of a run, epoch after epoch."""
+    for epoch in count():
+        yield from epoch_order(num_samples, seed, epoch).split(BATCH_SIZE)

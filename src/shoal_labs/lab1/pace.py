@@ -18,7 +18,7 @@ from shoal_labs.timing.contest import Contest, contest
 
 GD_SAMPLES = 2048
 """A timed step of GD takes at most this many samples: as many as go through the network at once."""
-ROUNDS, BUDGET_S = 15, 20.0
+ROUNDS = 15
 
 
 @dataclass(frozen=True)
@@ -31,20 +31,24 @@ class StepTimes:
     """GD and SGD."""
 
 
-def step_times(configs: Mapping[Name, RunConfig], host: Host) -> StepTimes:
+def step_times(configs: Mapping[Name, RunConfig], host: Host, contest_s: float) -> StepTimes:
     """Time the steps of every optimizer."""
     plain = {name: to_plain(config) for name, config in configs.items()}
-    small, large = (host.call(take_turns, plain, names) for names in (("sgd", "adam"), ("gd", "sgd")))
+    small, large = (
+        host.call(take_turns, plain, names, contest_s) for names in (("sgd", "adam"), ("gd", "sgd"))
+    )
     return StepTimes(_contest(small), _contest(large))
 
 
-def take_turns(plain: Mapping[Name, dict[str, Any]], names: Sequence[Name]) -> dict[str, list[float]]:
+def take_turns(
+    plain: Mapping[Name, dict[str, Any]], names: Sequence[Name], contest_s: float
+) -> dict[str, list[float]]:
     """Seconds of a step of each rival, round by round; settings are plain data."""
     configs: dict[Name, RunConfig] = {name: from_plain(plain[name]) for name in names}
     with torch_settings(configs["sgd"]) as device:
         dataset = data.load(configs["sgd"].data).to(device)
         steps = {name: _step(config, dataset, samples_of(name, dataset)) for name, config in configs.items()}
-        found = contest({str(name): step for name, step in steps.items()}, ROUNDS, BUDGET_S).seconds
+        found = contest({str(name): step for name, step in steps.items()}, ROUNDS, contest_s).seconds
         return {name: list(seconds) for name, seconds in found.items()}
 
 

@@ -52,6 +52,8 @@ class Lab1Size:
 
     GD is unstable at too large a rate only once its loss begins to fall, so a short final run is searched in full.
     """
+    contest_s: float = 20.0
+    """Seconds in which steps of two optimizers take turns."""
 
 
 FULL: dict[str, Lab1Size] = {
@@ -59,7 +61,7 @@ FULL: dict[str, Lab1Size] = {
     "mnist": Lab1Size(40, 4, seeds=5, sweep_part=4),
     "fashion-mnist": Lab1Size(40, 4, seeds=5, sweep_part=4),
 }
-QUICK = Lab1Size(20, 15, seeds=11, sweep_part=1)
+QUICK = Lab1Size(20, 15, seeds=11, sweep_part=1, contest_s=5.0)
 DATA = tuple(FULL)
 FULL_VALIDATION, QUICK_VALIDATION = 0.1, 0.2
 """Part of the training set held out."""

@@ -45,8 +45,9 @@ def content(measured: Lab4Measurements) -> Content:
             "microbatches": MICROBATCHES,
             "samples": BATCH_SIZE // MICROBATCHES,
             "cores": plan.cores,
-            "rounds": size.rounds,
-            "rpc_rounds": size.rpc_rounds,
+            "rounds": len(measured.rounds["1f1b"].step_ms),
+            "rpc_rounds": len(measured.rounds["rpc"].step_ms),
+            "cut_rounds": len(measured.rounds["cut-fc1"].step_ms),
             "steps": size.round_steps,
         },
         each={

@@ -22,7 +22,7 @@ from shoal.strategies.pipeline.schedule import Row
 from shoal.strategies.pipeline.schedules import build
 from shoal.training import checkpoint
 from shoal_labs.lab4.actions import PipelineSteps, read_pipelined
-from shoal_labs.lab4.plan import BATCH_SIZE, MICROBATCHES, SCHEDULES, Lab4Plan
+from shoal_labs.lab4.plan import BASES, BATCH_SIZE, MICROBATCHES, SCHEDULES, Lab4Plan
 from shoal_labs.lab4.waiting import divided_by_sender
 from shoal_labs.numbers import sample_counts
 from shoal_labs.runs import Runs
@@ -162,9 +162,17 @@ def _timed_in_turns(
     """Make every contest of the plan, and read it. `schedules`: schedule and micro-batches of the pipelines."""
     found: dict[str, Rounds] = {}
     for contest, configs in plan.contests().items():
-        rounds, label = plan.rounds_of(contest), runs.words(f"progress.{contest}")
-        most, together = plan.size.most * rounds, contest != "rpc"
-        rounds = train_in_turns(runs, configs, rounds, label, same_workers=together, most=most)
+        first = plan.rounds_of(contest)
+        rounds = train_in_turns(
+            runs,
+            configs,
+            first,
+            runs.words(f"progress.{contest}"),
+            same_workers=contest != "rpc",
+            most=plan.size.most * first,
+            bases=BASES if contest == "schedules" else None,
+            budget_s=plan.size.contest_s,
+        )
         for name in configs:
             paths = [runs.path(round_name(name, number)) for number in range(rounds)]
             times = tuple(1e3 * BATCH_SIZE * each.sample_s.value for each in compare(paths).entries)

@@ -11,6 +11,7 @@
     *-roundN            a few steps of all of these in turns (timing/turns.py): the times that are compared
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -37,6 +38,8 @@ CUTS = ("conv2", "fc1", "fc2")
 STAGES: Mapping[int, tuple[str, ...]] = {1: (), 2: ("fc1",), 3: ("conv2", "fc1"), 4: ("conv2", "fc1", "fc2")}
 """Where lenet is cut, by number of stages. Fixed, so that every run and every machine has the same stages."""
 MOST_WORKERS = max(STAGES)
+BASES = {"gpipe": "sequential", "zero-bubble": "1f1b", "tensor": "single", "1f1b": "single"}
+"""Which run of the first contest is compared with which: as long as these are too close, more rounds are made."""
 
 
 @dataclass(frozen=True)
@@ -48,20 +51,36 @@ class Lab4Size:
     timed_epochs: int
     """Of the runs of which only the timelines are used."""
     rounds: int
-    """In which runs take turns to be timed."""
+    """In which runs take turns to be timed, at first."""
     rpc_rounds: int
     """Of the runs over RPC, which start processes of their own each time."""
     round_steps: int
     microbatches: tuple[int, ...]
     most: int = 1
     """How many times as many rounds there may be, if they scatter too much to decide."""
+    contest_s: float = math.inf
+    """Seconds in which more rounds of one contest may be made."""
 
 
 FULL = Lab4Size(
-    epochs=5, timed_epochs=3, rounds=23, rpc_rounds=11, round_steps=12, microbatches=(1, 2, 4, 8), most=2
+    epochs=5,
+    timed_epochs=3,
+    rounds=12,
+    rpc_rounds=6,
+    round_steps=12,
+    microbatches=(1, 2, 4, 8),
+    most=4,
+    contest_s=240.0,
 )
 QUICK = Lab4Size(
-    epochs=4, timed_epochs=1, rounds=19, rpc_rounds=7, round_steps=10, microbatches=(1, 2, 4, 8), most=2
+    epochs=4,
+    timed_epochs=1,
+    rounds=4,
+    rpc_rounds=4,
+    round_steps=8,
+    microbatches=(1, 2, 4, 8),
+    most=6,
+    contest_s=25.0,
 )
 FULL_DATA = DigitsConfig(samples=2400, validation=1 / 6)
 QUICK_DATA = DigitsConfig(samples=1200, validation=1 / 6)
@@ -146,7 +165,7 @@ class Lab4Plan:
         return {contest: {name: self._round(runs[name]) for name in its} for contest, its in names.items()}
 
     def rounds_of(self, contest: str) -> int:
-        """The rounds of a contest."""
+        """The rounds that a contest begins with."""
         return self.size.rpc_rounds if contest == "rpc" else self.size.rounds
 
     def _round(self, config: RunConfig) -> RunConfig:

@@ -3,8 +3,13 @@
 import torch
 
 from shoal.autograd import Tape, Variable
-from shoal_labs.autograd.caching import measure_caching, recurring
-from shoal_labs.autograd.chains import from_the_left, from_the_right, measure_chains
+from shoal_labs.autograd.experiment import (
+    from_the_left,
+    from_the_right,
+    measure_caching,
+    measure_chains,
+    recurring,
+)
 from shoal_labs.autograd.networks import forward_passes, gradients_of, peak_bytes, peak_of, random_batch
 from shoal_labs.autograd.plan import ENGINES, AutogradPlan
 

@@ -5,7 +5,7 @@ import pytest
 
 from shoal.report.findings import Measured
 from shoal_labs.lab1 import claims
-from shoal_labs.lab1.sweep import Sweep, Trial
+from shoal_labs.lab1.experiment import Sweep, Trial
 
 DETERMINISTIC = next(claim for claim in claims.CLAIMS if claim.name == "deterministic")
 

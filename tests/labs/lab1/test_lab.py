@@ -14,7 +14,7 @@ from shoal_labs.settings import Lab1Settings
 from shoal_labs.words import load_words
 
 DATA = SyntheticConfig(samples=160, validation=0.2)
-TINY = Lab1Plan(DATA, Lab1Size(2, 1, seeds=2, sweep_part=1), quick=True, device="cpu")
+TINY = Lab1Plan(DATA, Lab1Size(2, 1, seeds=2, sweep_part=1, contest_s=0.5), quick=True, device="cpu")
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from shoal_labs.words import load_words
 
 TINY = Lab4Plan(
     3,
-    Lab4Size(epochs=2, timed_epochs=2, rounds=1, rpc_rounds=1, round_steps=4, microbatches=(1, 4)),
+    Lab4Size(epochs=2, timed_epochs=1, rounds=1, rpc_rounds=1, round_steps=3, microbatches=(1, 4)),
     quick=True,
     data=DigitsConfig(samples=450, validation=0.15),
     launcher="threads",

@@ -10,7 +10,7 @@ from shoal.config.sections.train import OutputConfig, TrainConfig
 from shoal.config.write import to_plain
 from shoal.strategies.pieces.state import load_weights
 from shoal.training import worker
-from shoal_labs.lab1.replay import whole_loss_after
+from shoal_labs.lab1.noise import whole_loss_after
 
 
 def test_the_replayed_weights_are_those_of_the_run(tmp_path):

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from shoal.errors import DivergedError
-from shoal_labs.lab1.sweep import sweep
+from shoal_labs.lab1.experiment import sweep
 
 
 def bowl(best):
