@@ -44,15 +44,18 @@ def train_in_turns(
     label: str,
     same_workers: bool = True,
     most: int = 0,
+    bases: Mapping[str, str] | None = None,
 ) -> int:
     """Make rounds of these runs, or copy all of them from an earlier report; the first has several workers.
 
-    As many more follow, up to `most` in all, if the step of some run cannot be told from the first one's; on a busy
-    machine none: its times decide nothing. Returns the number of rounds. Without `same_workers`, each run starts
-    processes of its own: torch's RPC can be started once in a process.
+    As many more follow, up to `most` in all, if the step of some run cannot be told from its base's (`bases`; without
+    them: from the first run's); on a busy machine none: its times decide nothing. Returns the number of rounds. Without
+    `same_workers`, each run starts processes of its own: torch's RPC can be started once in a process.
     """
     made = 0
-    while not made or (made < most and not runs.busy() and not settled(_step_times(runs, configs, made))):
+    while not made or (
+        made < most and not runs.busy() and not settled(_step_times(runs, configs, made), bases)
+    ):
         end = min(made + rounds, max(rounds, most))
         _make_rounds(runs, configs, range(made, end), label, same_workers)
         made = end
