@@ -95,11 +95,9 @@ class Runs:
         """
         began, trained_before = time.monotonic(), len(self.trained)
         for number, (name, config) in enumerate(configs.items(), start=1):
-            label = shown = self.words("progress.run", number=number, total=len(configs), name=name)
-            if trained := len(self.trained) - trained_before:
-                elapsed = time.monotonic() - began
-                left = elapsed / trained * (len(configs) - number + 1)
-                shown = self.words("progress.left", label=label, elapsed=elapsed, left=left)
+            label = self.words("progress.run", number=number, total=len(configs), name=name)
+            trained = len(self.trained) - trained_before
+            shown = self.with_time_left(label, began, trained, len(configs) - number + 1)
             try:
                 with _fault_is_expected(config):
                     result = self.train(name, config, shown)
@@ -110,6 +108,13 @@ class Runs:
                 self.say("progress.ended", label=label, why=error.message)
             else:
                 self.say("progress.done", label=label, loss=result.final_loss, seconds=result.seconds)
+
+    def with_time_left(self, label: str, began: float, done: int, left: int) -> str:
+        """A label with the time since `began`, and the time that is left if the others take as long as those done."""
+        if not done:
+            return label
+        elapsed = time.monotonic() - began
+        return self.words("progress.left", label=label, elapsed=elapsed, left=elapsed / done * left)
 
     def weight_difference(self, name: str, reference: str) -> float:
         """max|a − b| / max|b| of the weights of two runs, in the tensor where it is largest."""

@@ -8,13 +8,18 @@ Starting processes takes longer than such a run, so all of them are made by the 
 worker is made by rank 0 while the others sleep.
 """
 
+import math
+import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
+from threading import Event, Thread
 from typing import TypeVar
 
 from shoal.compare.earlier import earlier_result
+from shoal.compare.watch import LINE_EVERY_S
 from shoal.config.schema import RunConfig
 from shoal.errors import WorkerError
 from shoal.events.file import read_events
@@ -26,6 +31,9 @@ from shoal_labs.runs import Runs
 from shoal_labs.timing.contest import settled
 
 Number = TypeVar("Number")
+
+RESULT = "result.json"
+"""The file that a finished run has in its folder."""
 
 
 def round_name(name: str, number: int) -> str:
@@ -45,16 +53,21 @@ def train_in_turns(
     same_workers: bool = True,
     most: int = 0,
     bases: Mapping[str, str] | None = None,
+    budget_s: float = math.inf,
 ) -> int:
     """Make rounds of these runs, or copy all of them from an earlier report; the first has several workers.
 
     As many more follow, up to `most` in all, if the step of some run cannot be told from its base's (`bases`; without
-    them: from the first run's); on a busy machine none: its times decide nothing. Returns the number of rounds. Without
-    `same_workers`, each run starts processes of its own: torch's RPC can be started once in a process.
+    them: from the first run's), unless the budget would not suffice for them; on a busy machine none: its times decide
+    nothing. Returns the number of rounds. Without `same_workers`, each run starts processes of its own: torch's RPC can
+    be started once in a process.
     """
-    made = 0
+    made, began = 0, time.monotonic()
     while not made or (
-        made < most and not runs.busy() and not settled(_step_times(runs, configs, made), bases)
+        made < most
+        and not runs.busy()
+        and (time.monotonic() - began) * (1 + rounds / made) <= budget_s
+        and not settled(_step_times(runs, configs, made), bases)
     ):
         end = min(made + rounds, max(rounds, most))
         _make_rounds(runs, configs, range(made, end), label, same_workers)
@@ -87,7 +100,7 @@ def _make_rounds(
         return
     runs.say("progress.turns", label=label, rounds=len(rounds), rivals=len(names))
     each = list(placed.values())
-    with warnings.catch_warnings():
+    with _time_left(runs, label, [runs.path(run) for run in placed]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"link \d+-\d+: ")  # measured in every round; the events have it
         for first, *rest in [each] if same_workers else [[one] for one in each]:
             result = launch_run(first, runs.watch.running(label), then=rest)
@@ -95,10 +108,30 @@ def _make_rounds(
                 raise interrupted_by(result.stopped_by)  # the workers ended their run in good order
     runs.trained.extend(placed)
     for run in placed:
-        if not (runs.path(run) / "result.json").exists():
+        if not (runs.path(run) / RESULT).exists():
             raise WorkerError(
                 f"the run {run} did not finish", f"Its events are in {runs.path(run)}.", exit_code=1
             )
+
+
+@contextmanager
+def _time_left(runs: Runs, label: str, made: Sequence[Path]) -> Generator[None]:
+    """Show now and then how long the rest of these runs will take: their workers report the first of them alone."""
+    began, over = time.monotonic(), Event()
+
+    def show() -> None:
+        while not over.wait(LINE_EVERY_S):
+            done = sum((run / RESULT).exists() for run in made)
+            if done:
+                runs.watch.say(runs.with_time_left(label, began, done, len(made) - done))
+
+    shown = Thread(target=show, daemon=True)
+    shown.start()
+    try:
+        yield
+    finally:
+        over.set()
+        shown.join()
 
 
 def made_again(
