@@ -9,6 +9,7 @@ import numpy as np
 from shoal.report.canvas import Drawing, axes_of, heat_map, painted, rows_of
 from shoal.report.curves import MOST_COLUMNS, Dash, Line, Panel, Style, draw_grid, seeds_line
 from shoal.report.finished_runs import Array
+from shoal.report.svg import COLOURS
 from shoal.words import Phrase
 from shoal_labs.lab3.measure import Lab3Measurements, Learnt, Pace
 from shoal_labs.lab3.plan import ALIKE, ALL_CORES, DIVISIONS, ONE_CORE, SLOW_RANDOM, TIMED, UNLIKE
@@ -66,9 +67,9 @@ def owners_figure(measured: Lab3Measurements, words: Words, font: str | None) ->
             heat_map(axis, histogram / seen.whole.numpy(), histogram)
             axis.set_title(label_of(name, words))
             axis.set_xticks(range(len(seen.labels)), map(str, seen.labels))
-            sizes = [f"{rank}  ({count:,})" for rank, count in enumerate(seen.per_worker)]
-            axis.set_yticks(range(most), sizes)
+            axis.set_yticks(range(most), map(str, range(most)))
             axis.tick_params(length=0, labelsize=8)
+            _count_bars(axis, seen.per_worker, longest=max(max(each.per_worker) for each in surveys))
         for axis in axes[::columns]:
             axis.set_ylabel(words("figure.worker"))
         for axis in axes[-columns:]:
@@ -78,6 +79,14 @@ def owners_figure(measured: Lab3Measurements, words: Words, font: str | None) ->
         return rows_of(len(surveys), columns) * (0.62 + 0.24 * most) + 0.3
 
     return painted(paint, height, MOST_COLUMNS, font=font)
+
+
+def _count_bars(axis: Any, counts: Sequence[int], longest: int) -> None:
+    """Bars of all samples of each worker, to the right of its row; their scale is that of all panels."""
+    bars = axis.inset_axes([1.02, 0, 0.26, 1], ylim=axis.get_ylim(), xlim=(0, 1.6 * longest))
+    drawn = bars.barh(range(len(counts)), counts, height=0.6, color=COLOURS["orange"])
+    bars.bar_label(drawn, [f"{count:,}" for count in counts], padding=2, fontsize=7)
+    bars.axis("off")
 
 
 def curves_figure(measured: Lab3Measurements, workers: int, words: Words, font: str | None) -> Drawing:
