@@ -12,9 +12,7 @@ from shoal_labs.lab3.plan import DIVISIONS, TIMED, Lab3Plan, Lab3Size
 from shoal_labs.words import load_words
 
 MODEL = MlpConfig(hidden=(16,))
-SIZE = Lab3Size(
-    2, 2, few_seeds=2, rounds=2, few_rounds=2, timed_steps=4, equal_steps=3, model=MODEL
-)
+SIZE = Lab3Size(2, 2, few_seeds=2, rounds=2, few_rounds=2, timed_steps=4, equal_steps=3, model=MODEL)
 
 TINY = Lab3Plan(
     (2,),
