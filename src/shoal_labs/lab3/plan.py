@@ -116,7 +116,7 @@ FULL = Lab3Size(
 )
 QUICK = Lab3Size(
     epochs=4,
-    seeds=8,
+    seeds=10,
     few_seeds=1,
     rounds=11,
     few_rounds=8,
