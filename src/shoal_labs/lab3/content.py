@@ -1,6 +1,6 @@
 """What fills the lab's page: values, tables, code; and the tables for other programs that it does not show."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from shoal.data.division import order, partition
 from shoal.report.paired import by_rounds, first_lower
@@ -8,19 +8,17 @@ from shoal.report.plain_tables import Records
 from shoal.words import Phrase
 from shoal_labs.lab3 import own_loop, wrong_samplers
 from shoal_labs.lab3.claims import ROUNDING
+from shoal_labs.lab3.figures import speed_rows
 from shoal_labs.lab3.measure import Lab3Measurements, Learnt
 from shoal_labs.lab3.own_loop import SELDOM, WRONG
-from shoal_labs.lab3.pace import Pace
 from shoal_labs.lab3.plan import (
     ALIKE,
-    ALL_CORES,
     BATCH_SIZE,
     DIVISIONS,
     EQUAL_RATE,
     ONE_CORE,
     RATE,
     SLOW,
-    SLOW_RANDOM,
     SLOWDOWN,
     UNLIKE,
 )
@@ -43,14 +41,18 @@ SHOWN = {
 def content(measured: Lab3Measurements) -> Content:
     """Everything but figures and findings."""
     plan, size = measured.plan, measured.plan.size
-    rounds = [{"workers": workers, "value": plan.rounds_of(workers)} for workers in plan.workers]
+    rounds = [
+        {"workers": workers, "value": len(measured.paces[workers][ONE_CORE].rounds_ms)}
+        for workers in plan.workers
+    ]
     # On a busy machine this happens, and a speed-up of eight on two cores needs an explanation.
     slow = first_lower(by_rounds(measured.one_core.rounds_ms, measured.all_cores.rounds_ms)) == "holds"
     return Content(
         values={
             **measured.num_samples,
             "data": plan.data.name,
-            "model": plan.model.name,
+            "model": plan.size.model.name,
+            "timed_model": plan.timed_model.name,
             "parameters": measured.parameters,
             "batch": BATCH_SIZE,
             "epochs": counted("epoch", size.epochs),
@@ -158,23 +160,11 @@ def _speed(measured: Lab3Measurements, workers: int) -> PageTable:
                 pace.against_one_core,
                 *(100 * part for part in (pace.own, pace.wait, pace.move)),
             ]
-            for label, pace in _paces(measured, workers)
+            for label, pace in speed_rows(measured, workers)
+            if pace
         ],
         {"workers": workers},
     )
-
-
-def _paces(measured: Lab3Measurements, workers: int) -> Iterator[tuple[Phrase, Pace]]:
-    """One process, the divisions with equal workers, and with a slow one."""
-    paces = measured.paces[workers]
-    yield Phrase("way.all_cores", {"cores": measured.plan.cores}), paces[ALL_CORES]
-    yield Phrase("way.one_core"), paces[ONE_CORE]
-    for name in DIVISIONS:
-        if (pace := measured.divided[name, workers].pace) and name != "speed":
-            yield named(name), pace
-    yield Phrase("way.slow_random"), paces[SLOW_RANDOM]
-    if pace := measured.divided["speed", workers].pace:
-        yield Phrase("way.slow_speed"), pace
 
 
 def _unlike(measured: Lab3Measurements) -> PageTable:

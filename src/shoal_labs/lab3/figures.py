@@ -9,10 +9,11 @@ import numpy as np
 from shoal.report.canvas import Drawing, axes_of, heat_map, painted, rows_of
 from shoal.report.curves import MOST_COLUMNS, Dash, Line, Panel, Style, draw_grid, seeds_line
 from shoal.report.finished_runs import Array
-from shoal_labs.lab3.measure import Lab3Measurements, Learnt
-from shoal_labs.lab3.pace import Pace
-from shoal_labs.lab3.plan import ALIKE, ALL_CORES, DIVISIONS, ONE_CORE, SLOW_RANDOM, UNLIKE
-from shoal_labs.page.bars import GAP, Bar, BarPanel, draw_bars, time_parts
+from shoal.report.svg import COLOURS
+from shoal.words import Phrase
+from shoal_labs.lab3.measure import Lab3Measurements, Learnt, Pace
+from shoal_labs.lab3.plan import ALIKE, ALL_CORES, DIVISIONS, ONE_CORE, SLOW_RANDOM, TIMED, UNLIKE
+from shoal_labs.page.bars import GAP, Bar, BarPanel, RatioPanel, draw_bars, time_parts
 from shoal_labs.page.pictures import Draw
 from shoal_labs.words import Words
 
@@ -66,9 +67,9 @@ def owners_figure(measured: Lab3Measurements, words: Words, font: str | None) ->
             heat_map(axis, histogram / seen.whole.numpy(), histogram)
             axis.set_title(label_of(name, words))
             axis.set_xticks(range(len(seen.labels)), map(str, seen.labels))
-            sizes = [f"{rank}  ({count:,})" for rank, count in enumerate(seen.per_worker)]
-            axis.set_yticks(range(most), sizes)
+            axis.set_yticks(range(most), map(str, range(most)))
             axis.tick_params(length=0, labelsize=8)
+            _count_bars(axis, seen.per_worker, longest=max(max(each.per_worker) for each in surveys))
         for axis in axes[::columns]:
             axis.set_ylabel(words("figure.worker"))
         for axis in axes[-columns:]:
@@ -78,6 +79,14 @@ def owners_figure(measured: Lab3Measurements, words: Words, font: str | None) ->
         return rows_of(len(surveys), columns) * (0.62 + 0.24 * most) + 0.3
 
     return painted(paint, height, MOST_COLUMNS, font=font)
+
+
+def _count_bars(axis: Any, counts: Sequence[int], longest: int) -> None:
+    """Bars of all samples of each worker, to the right of its row; their scale is that of all panels."""
+    bars = axis.inset_axes([1.02, 0, 0.26, 1], ylim=axis.get_ylim(), xlim=(0, 1.6 * longest))
+    drawn = bars.barh(range(len(counts)), counts, height=0.6, color=COLOURS["orange"])
+    bars.bar_label(drawn, [f"{count:,}" for count in counts], padding=2, fontsize=7)
+    bars.axis("off")
 
 
 def curves_figure(measured: Lab3Measurements, workers: int, words: Words, font: str | None) -> Drawing:
@@ -138,28 +147,37 @@ def _panel(title: str, part: str, lines: Sequence[Line], words: Words) -> Panel:
 
 
 def speed_figure(measured: Lab3Measurements, words: Words, font: str | None) -> Drawing:
-    """Where the time of a step goes, one panel for each number of workers."""
+    """Where the time of a step goes, and how many times as fast it is, by number of workers."""
 
     def bar(label: str, pace: Pace) -> Bar:
         parts = [part * pace.step_ms.value for part in (pace.own, pace.wait, pace.move)]
         return Bar(label, parts, pace.step_ms.spread)
 
-    def bars(workers: int) -> list[Bar]:
-        single = [
-            bar(words("way.all_cores", cores=measured.plan.cores), measured.paces[workers][ALL_CORES]),
-            bar(words("way.one_core"), measured.paces[workers][ONE_CORE]),
-        ]
-        timed = [(name, measured.divided[name, workers].pace) for name in DIVISIONS]
-        even = [bar(label_of(name, words), pace) for name, pace in timed if pace and name != "speed"]
-        slow = [bar(words("way.slow_random"), measured.paces[workers][SLOW_RANDOM])]
-        slow += [bar(words("way.slow_speed"), pace) for name, pace in timed if pace and name == "speed"]
-        return [*single, GAP, *even, GAP, *slow]
+    bars, ratios = list[BarPanel](), list[RatioPanel]()
+    for workers in measured.plan.workers:
+        title, rows = words("figure.workers", workers=workers), speed_rows(measured, workers)
+        shown = [bar(words(label.key, **label.values), pace) if pace else GAP for label, pace in rows]
+        bars.append(BarPanel(title, words("figure.step_ms"), shown))
+        speeds = {
+            words("figure.against_all_cores"): [pace and pace.against_all_cores for _, pace in rows],
+            words("figure.against_one_core"): [pace and pace.against_one_core for _, pace in rows],
+        }
+        ratios.append(RatioPanel(title, words("figure.times_as_fast"), speeds))
+    return draw_bars(bars, time_parts(words), ratios, font=font, columns=min(2, len(bars)))
 
-    panels = [
-        BarPanel(words("figure.workers", workers=workers), words("figure.step_ms"), bars(workers))
-        for workers in measured.plan.workers
+
+def speed_rows(measured: Lab3Measurements, workers: int) -> list[tuple[Phrase, Pace | None]]:
+    """One process, the divisions with equal workers, and those with a slow one; none: a gap between the groups."""
+    paces, gap = measured.paces[workers], (Phrase(""), None)
+    return [
+        (Phrase("way.all_cores", {"cores": measured.plan.cores}), paces[ALL_CORES]),
+        (Phrase("way.one_core"), paces[ONE_CORE]),
+        gap,
+        *((Phrase(f"division.{name}"), paces[name]) for name in TIMED if name != "speed"),
+        gap,
+        (Phrase("way.slow_random"), paces[SLOW_RANDOM]),
+        (Phrase("way.slow_speed"), paces["speed"]),
     ]
-    return draw_bars(panels, time_parts(words), font=font, columns=min(2, len(panels)))
 
 
 def _line(name: str, learnt: Learnt, part: str, words: Words) -> Line:

@@ -2,21 +2,31 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 import numpy as np
 
 from shoal import models
+from shoal.compare.comparison import ComparedRun, compare
 from shoal.data.load import load
-from shoal.report.findings import Measured, accuracy_over, over_seeds
+from shoal.report.findings import Measured, accuracy_over, inside_run, over_seeds
 from shoal.report.finished_runs import Array, Run, read_run
-from shoal_labs.lab3.order import differences_from_same_order
-from shoal_labs.lab3.own_loop import WRONG, OwnResult, train_ways
-from shoal_labs.lab3.pace import Pace, Paces, timed_in_turns
-from shoal_labs.lab3.plan import ALL_CORES, DIVISIONS, ONE_CORE, Lab3Plan, run_name
+from shoal_labs.lab3.own_loop import WRONG, OwnResult, differences_from_same_order, train_ways
+from shoal_labs.lab3.plan import (
+    ALL_CORES,
+    BATCH_SIZE,
+    COMPARED,
+    DIVISIONS,
+    ONE_CORE,
+    Lab3Plan,
+    run_name,
+    timed_name,
+)
 from shoal_labs.lab3.seen import Seen, refusals, seen_in
 from shoal_labs.lab3.wrong_samplers import coverage_of_one_workers_range, coverage_of_seed_per_rank
 from shoal_labs.numbers import sample_counts
 from shoal_labs.runs import Runs
+from shoal_labs.timing.turns import round_name, train_in_turns
 
 
 @dataclass(frozen=True)
@@ -48,14 +58,51 @@ class Learnt:
 
 
 @dataclass(frozen=True)
+class Pace:
+    """How fast a run was, and where its time went."""
+
+    rounds_ms: tuple[float, ...]
+    """Milliseconds per sample of the median step, round by round."""
+    against_all_cores: float
+    """How many times as fast as one process on all cores."""
+    against_one_core: float
+    own: float
+    """Parts of the time, means over the workers: own work (data, forward, backward, update, the loop itself)."""
+    move: float
+    wait: float
+
+    @property
+    def sample_ms(self) -> Measured:
+        """Milliseconds per sample, over the rounds."""
+        return inside_run(self.rounds_ms)
+
+    @property
+    def samples_per_s(self) -> float:
+        """Of the median step."""
+        return 1e3 / self.sample_ms.value
+
+    @property
+    def step_ms(self) -> Measured:
+        """A whole step."""
+        return self.sample_ms.scaled(BATCH_SIZE)
+
+    @property
+    def communication(self) -> float:
+        """The part of the time in which a worker moved bytes or waited for others."""
+        return self.move + self.wait
+
+
+Paces = Mapping[str, Pace]
+"""By division, or by one of the other ways that are timed."""
+
+
+@dataclass(frozen=True)
 class Divided:
     """One division of the data with one number of workers."""
 
     learnt: Learnt
     seen: Sequence[Seen]
     """What is seen of the data set, with every seed."""
-    pace: Pace | None
-    """None where it was not timed."""
 
     @property
     def coverage(self) -> Measured:
@@ -117,7 +164,7 @@ class Lab3Measurements:
 def measure(plan: Lab3Plan, runs: Runs) -> Lab3Measurements:
     """Compare the samplers in the lab's own loop, then read every run folder."""
     own, data = train_ways(plan, runs), load(plan.data)
-    model = models.build(plan.model, data.input_shape, data.outputs, plan.first_seed)
+    model = models.build(plan.size.model, data.input_shape, data.outputs, plan.first_seed)
     paces = {workers: timed_in_turns(plan, runs, workers) for workers in plan.workers}
     return Lab3Measurements(
         plan=plan,
@@ -133,7 +180,6 @@ def measure(plan: Lab3Plan, runs: Runs) -> Lab3Measurements:
                     len(data.test),
                 ),
                 [seen_in(plan, data, name, workers, seed) for seed in plan.seeds_of(name, workers)],
-                paces[workers].get(name),
             )
             for name in DIVISIONS
             for workers in plan.workers
@@ -148,6 +194,34 @@ def measure(plan: Lab3Plan, runs: Runs) -> Lab3Measurements:
         },
         from_same_order=differences_from_same_order(plan),
         refusals=refusals(plan.most, len(data.train)),
+    )
+
+
+def timed_in_turns(plan: Lab3Plan, runs: Runs, workers: int) -> Paces:
+    """Make the timed runs of one number of workers, and read them."""
+    configs, rounds = plan.timed(workers), plan.rounds_of(workers)
+    label, most = runs.words("progress.timed", workers=workers), plan.size.most * rounds
+    bases = {timed_name(way, workers): timed_name(base, workers) for way, base in COMPARED.items()}
+    rounds = train_in_turns(runs, configs, rounds, label, most=most, bases=bases, budget_s=plan.size.budget_s)
+    paths = [runs.path(round_name(name, number)) for name in configs for number in range(rounds)]
+    entries = compare(paths).entries
+    found = {name: entries[i * rounds : (i + 1) * rounds] for i, name in enumerate(configs)}
+    times = {name: tuple(1e3 * each.sample_s.value for each in made) for name, made in found.items()}
+    ways = {name: name.removeprefix("timed-").removesuffix(f"-{workers}w") for name in configs}
+    alone = {cores: inside_run(times[timed_name(cores, workers)]).value for cores in (ALL_CORES, ONE_CORE)}
+    return {way: _pace(times[name], found[name], alone) for name, way in ways.items()}
+
+
+def _pace(rounds_ms: tuple[float, ...], made: Sequence[ComparedRun], alone: Mapping[str, float]) -> Pace:
+    sample_ms = inside_run(rounds_ms).value
+    shares = {part: fmean(each.shares[part] for each in made) for part in made[0].shares}
+    return Pace(
+        rounds_ms,
+        alone[ALL_CORES] / sample_ms,
+        alone[ONE_CORE] / sample_ms,
+        shares["compute"] + shares["other"],
+        shares["move"],
+        shares["wait"],
     )
 
 

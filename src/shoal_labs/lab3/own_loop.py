@@ -7,10 +7,11 @@ written down: a sampler that misses a part of the data set does not say so.
 
 import json
 import math
+import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -19,8 +20,10 @@ from torch.utils.data import BatchSampler, DataLoader, TensorDataset
 from shoal import models
 from shoal.comm.group import Group
 from shoal.config.schema import RunConfig
+from shoal.config.sections.model import MlpConfig
 from shoal.config.write import to_toml
 from shoal.data.dataset import DataSet, Split
+from shoal.data.division import Division, Global, build_division
 from shoal.data.division.coverage import survey
 from shoal.data.division.samplers import DistributedSampler, PartitionSampler
 from shoal.data.load import load
@@ -28,7 +31,7 @@ from shoal.events.folder import write_whole
 from shoal.launch import threads
 from shoal.strategies.ddp.distributed_data_parallel import DistributedDataParallel
 from shoal.training.build import torch_settings
-from shoal_labs.lab3.plan import BATCH_SIZE, RATE, Lab3Plan, run_name
+from shoal_labs.lab3.plan import BATCH_SIZE, DIVISIONS, EQUAL_RATE, RATE, Lab3Plan, partition_of, run_name
 from shoal_labs.lab3.wrong_samplers import OneWorkersRange, SeedPerRank
 from shoal_labs.runs import Runs
 
@@ -103,12 +106,12 @@ def train_ways(plan: Lab3Plan, runs: Runs) -> OwnRuns:
         for way in WAYS
         if way not in SELDOM or workers == plan.most
     }
-    total, number = sum(len(plan.seeds_of(*each)) for each in made), 0
+    total, number, began = sum(len(plan.seeds_of(*each)) for each in made), 0, time.monotonic()
     for (way, workers), results in made.items():
         for seed in plan.seeds_of(way, workers):
             number, name = number + 1, run_name(f"own-{way}", workers, seed)
             label = runs.words("progress.run", number=number, total=total, name=name)
-            runs.watch.running(label)
+            runs.watch.running(runs.with_time_left(label, began, number - 1, total - number + 1))
             results.append(_trained_or_taken_over(way, name, plan.own(workers, seed), runs))
             runs.say("progress.own", label=label, accuracy=100 * results[-1].accuracy[-1])
     return made
@@ -248,3 +251,49 @@ def accuracy_on(model: nn.Module, data: DataSet, split: Split, group: Group) -> 
         correct += (model(batch.inputs).argmax(1) == batch.labels).sum()
     group.all_reduce(correct).wait()
     return correct.item() / len(split)
+
+
+# ── the same order on one machine ──
+
+
+def differences_from_same_order(plan: Lab3Plan) -> dict[str, float]:
+    """Of every division: the largest relative difference of the weights from one machine that takes the same samples.
+
+    A small network, because the claim holds for any; with the largest number of workers of the plan. It trains on the
+    CPU, also where the other runs use a GPU.
+    """
+    config = replace(plan.equal(plan.most)[0], device="cpu")
+    with torch_settings(config):
+        data = load(config.data)
+        return {name: _difference(name, config, data, plan.most) for name in DIVISIONS}
+
+
+def _difference(name: str, config: RunConfig, data: DataSet, size: int) -> float:
+    num_samples = len(data.train)
+    division = build_division(partition_of(name, size), num_samples, size, config.seed, data.train.labels)
+    alone = Global(num_samples, config.seed, size=1, order=division.order)
+    ours = threads.run(size, _worker(config, data, division))[0]
+    its = threads.run(1, _worker(config, data, alone))[0]
+    return max(float((a - b).abs().max() / b.abs().max()) for a, b in zip(ours, its, strict=True))
+
+
+def _worker(config: RunConfig, data: DataSet, division: Division) -> Callable[[Group], list[Tensor]]:
+    def work(group: Group) -> list[Tensor]:
+        net = models.build(MlpConfig(), data.input_shape, data.outputs, config.seed)
+        model = DistributedDataParallel(net, group)
+        optimizer = torch.optim.SGD(model.parameters(), lr=EQUAL_RATE)
+        epoch = consumed = 0
+        for _ in range(cast(int, config.train.steps)):
+            mine = division.step(epoch, consumed, BATCH_SIZE, group.rank)
+            batch = data.batch(data.train, mine)
+            optimizer.zero_grad()
+            with model.batch(num_samples=len(mine)):
+                if len(mine):
+                    nn.functional.cross_entropy(model(batch.inputs), batch.labels).backward()
+            optimizer.step()
+            consumed += BATCH_SIZE
+            if consumed >= len(data.train):
+                epoch, consumed = epoch + 1, 0
+        return [param.detach() for param in net.parameters()]
+
+    return work

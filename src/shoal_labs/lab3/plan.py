@@ -11,6 +11,7 @@
     own-*             a training loop of the lab's own with a sampler for each worker, right or wrong (own_loop.py)
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -33,7 +34,7 @@ from shoal.config.sections.data import (
     StratifiedConfig,
 )
 from shoal.config.sections.launch import LaunchConfig
-from shoal.config.sections.model import LenetConfig, ModelConfig
+from shoal.config.sections.model import LenetConfig, MlpConfig, ModelConfig
 from shoal.config.sections.optimizer import AdamConfig, OptimizerConfig, SgdConfig
 from shoal.config.sections.train import TrainConfig
 from shoal.errors import ConfigError
@@ -74,6 +75,8 @@ TIMED = ("global", "random", "dirichlet-0.1", "speed")
 """Divisions whose speed the findings compare."""
 ONE_CORE, ALL_CORES, SLOW_RANDOM = "one-core", "all-cores", "slow"
 """The other runs that are timed."""
+COMPARED = {ONE_CORE: "global", ALL_CORES: "global", "dirichlet-0.1": "random", SLOW_RANDOM: "speed"}
+"""Times that findings compare in pairs: these are worth further rounds."""
 PARTITIONS = tuple(name for name in DIVISIONS if name not in ("global", "sampling"))
 """Every sample has an owner."""
 
@@ -102,13 +105,26 @@ class Lab3Size:
     """Few: after many steps, rounding alone makes two runs differ."""
     most: int = 1
     """How many times as many rounds there may be, if they scatter too much to decide."""
+    budget_s: float = math.inf
+    """No further rounds are made if they would take longer than this with one number of workers."""
+    model: ModelConfig = field(default_factory=LenetConfig)
+    """Of all runs but the timed ones. A dense network of a short lab has learnt enough after few epochs."""
 
 
 FULL = Lab3Size(
     epochs=6, seeds=10, few_seeds=3, rounds=41, few_rounds=31, timed_steps=16, equal_steps=20, most=2
 )
 QUICK = Lab3Size(
-    epochs=6, seeds=10, few_seeds=1, rounds=31, few_rounds=23, timed_steps=12, equal_steps=10, most=2
+    epochs=4,
+    seeds=10,
+    few_seeds=1,
+    rounds=11,
+    few_rounds=8,
+    timed_steps=12,
+    equal_steps=10,
+    most=2,
+    budget_s=45.0,
+    model=MlpConfig(),
 )
 DATA = DigitsConfig(samples=1800, validation=1 / 3)
 
@@ -122,7 +138,7 @@ class Lab3Plan:
     first_seed: int = 0
     quick: bool = False
     data: DataConfig = field(default_factory=lambda: DATA)
-    model: ModelConfig = field(default_factory=LenetConfig)
+    timed_model: ModelConfig = field(default_factory=LenetConfig)
     device: Literal["cpu", "cuda"] = "cpu"
     timed_launcher: Literal["processes", "threads"] = "processes"
     """Threads share one interpreter, so their times mean little."""
@@ -208,7 +224,9 @@ class Lab3Plan:
             ALL_CORES: self._alone(self.first_seed, self.cores),
         }
         return {
-            timed_name(name, workers): _shortened(config, self.size.timed_steps)
+            timed_name(name, workers): replace(
+                _shortened(config, self.size.timed_steps), model=self.timed_model
+            )
             for name, config in {**divided, **alone}.items()
         }
 
@@ -245,7 +263,7 @@ class Lab3Plan:
             device=self.device,
             threads=1,
             data=self.data,
-            model=self.model,
+            model=self.size.model,
             optimizer=optimizer or AdamConfig(lr=RATE),
             sync=DdpConfig(),
             launch=LaunchConfig(workers=workers, launcher="threads"),

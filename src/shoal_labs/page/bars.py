@@ -1,7 +1,8 @@
 """Horizontal bars made of parts: what took how long, one bar for each way of doing it."""
 
+import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +47,16 @@ class BarPanel:
 GAP = Bar("", ())
 
 
+@dataclass(frozen=True)
+class RatioPanel:
+    """How many times as fast, or as long: points beside the rows of bars, on a logarithmic scale with a line at 1."""
+
+    title: str
+    x_label: str
+    ratios: Mapping[str, Sequence[float | None]]
+    """By what the ratio is to: one for each row, none in a gap."""
+
+
 def time_parts(words: Words) -> list[Part]:
     """The parts of a step's time: own work, waiting, moving."""
     return [
@@ -69,27 +80,34 @@ SCALE_LIMIT = 2.0
 def draw_bars(
     panels: Sequence[BarPanel],
     parts: Sequence[Part],
+    ratios: Sequence[RatioPanel] = (),
     *,
     font: str | None = None,
     columns: int = 0,
     width_in: float = PAGE_IN,
 ) -> Drawing:
-    """Panels side by side unless `columns` are given; all have the same rows, each has a scale of its own."""
-    rows = panels[0].bars
+    """Panels side by side unless `columns` are given, then those of ratios; all have the same rows.
+
+    Each panel of bars has a scale of its own.
+    """
+    rows, count = panels[0].bars, len(panels) + len(ratios)
 
     def paint(figure: Any, columns: int) -> None:
-        axes = axes_of(figure, len(panels), columns)
-        for position, (axis, panel) in enumerate(zip(axes, panels, strict=True)):
+        axes = axes_of(figure, count, columns)
+        for axis, panel in zip(axes, panels, strict=False):
             draw_panel(axis, panel, parts)
+        for axis, panel in zip(axes[len(panels) :], ratios, strict=True):
+            draw_ratios(axis, panel)
+        for position, axis in enumerate(axes):
             names = [_name(bar.label, figure.get_figwidth()) for bar in rows]
             axis.set_yticks(range(len(rows)), names if position % columns == 0 else [""] * len(rows))
             axis.set_ylim(len(rows) - 0.4, -0.6)
-        legend_below(figure, axes[0])
+        legend_below(figure, *axes)
 
     def height(columns: int, width_in: float) -> float:
-        labels = [part.label for part in parts]
+        labels = [*(part.label for part in parts), *(ratios[0].ratios if ratios else ())]
         row_in = TWO_LINES_IN if any("\n" in _name(bar.label, width_in) for bar in rows) else ROW_IN
-        return rows_of(len(panels), columns) * (row_in * len(rows) + EDGES_IN) + legend_in(labels, width_in)
+        return rows_of(count, columns) * (row_in * len(rows) + EDGES_IN) + legend_in(labels, width_in)
 
     return painted(paint, height, columns or len(panels), width_in, font)
 
@@ -124,6 +142,38 @@ def draw_panel(axis: Any, panel: BarPanel, parts: Sequence[Part]) -> None:
     axis.set_xlabel(panel.x_label)
     longest, end = max(lefts, default=0.0), axis.get_xlim()[1]
     axis.set_xlim(0, min(end, SCALE_LIMIT * longest) if longest else end)
+    axis.grid(True, axis="x", color=FRAME["grid"], linewidth=0.6)
+    axis.set_axisbelow(True)
+    axis.tick_params(axis="y", length=0)
+
+
+MARKERS = (("vermilion", "D"), ("blue", "o"))
+RATIO_TICKS = [2 ** (step / 2) for step in range(-12, 13)]
+MOST_TICKS = 7
+
+
+def draw_ratios(axis: Any, panel: RatioPanel) -> None:
+    """Draw the points of one panel: a scale by factors shows 1.4 times as fast and 1.4 times as slow equally far."""
+    found = [1.0]
+    for (label, ratios), (colour, marker) in zip(panel.ratios.items(), MARKERS, strict=False):
+        places = [place for place, ratio in enumerate(ratios) if ratio]
+        values = [ratio for ratio in ratios if ratio]
+        axis.scatter(values, places, s=26, color=COLOURS[colour], marker=marker, label=label, zorder=3)
+        found += values
+    axis.axvline(1.0, color=FRAME["ink"], linewidth=1.2)
+    low, high = min(*found, 0.75) / 1.1, max(*found, 1.5) * 1.1
+    axis.set_xscale("log")
+    axis.set_xlim(low, high)
+    inside = [tick for tick in RATIO_TICKS if low <= tick <= high]
+    ticks = (
+        inside
+        if len(inside) <= MOST_TICKS
+        else [tick for tick in inside if round(math.log2(tick), 3) % 1 == 0]
+    )
+    axis.set_xticks(ticks, [f"{tick:.2g}" for tick in ticks])
+    axis.set_xticks([], minor=True)
+    axis.set_title(panel.title)
+    axis.set_xlabel(panel.x_label)
     axis.grid(True, axis="x", color=FRAME["grid"], linewidth=0.6)
     axis.set_axisbelow(True)
     axis.tick_params(axis="y", length=0)

@@ -91,7 +91,9 @@ def _make_rounds(
     placed = {
         (run := round_name(name, number)): runs.placed(run, configs[name])
         for number in rounds
-        for name in (names if number % 2 == 0 else reversed(names))
+        for name in (
+            reversed(names) if (number - rounds.start) % 2 else names
+        )  # a run of several workers first
     }
     earlier = runs.earlier
     if earlier is not None and all(earlier_result(each, earlier / run) for run, each in placed.items()):

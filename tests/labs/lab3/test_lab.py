@@ -11,14 +11,15 @@ from shoal_labs.lab3.lab import LAB
 from shoal_labs.lab3.plan import DIVISIONS, TIMED, Lab3Plan, Lab3Size
 from shoal_labs.words import load_words
 
-SIZE = Lab3Size(2, 2, few_seeds=2, rounds=2, few_rounds=2, timed_steps=4, equal_steps=3)
+MODEL = MlpConfig(hidden=(16,))
+SIZE = Lab3Size(2, 2, few_seeds=2, rounds=2, few_rounds=2, timed_steps=4, equal_steps=3, model=MODEL)
 
 TINY = Lab3Plan(
     (2,),
     SIZE,
     quick=True,
     data=SyntheticConfig(samples=240, validation=0.2),
-    model=MlpConfig(hidden=(16,)),
+    timed_model=MODEL,
     timed_launcher="threads",
 )
 

@@ -8,12 +8,11 @@ from shoal.config.sections.data import SyntheticConfig
 from shoal.config.sections.model import MlpConfig
 from shoal.launch.run import launch_run
 from shoal.training.observer import Silent
-from shoal_labs.lab3.order import differences_from_same_order
-from shoal_labs.lab3.own_loop import WAYS, train_own
+from shoal_labs.lab3.own_loop import WAYS, differences_from_same_order, train_own
 from shoal_labs.lab3.plan import DIVISIONS, QUICK, Lab3Plan
 
-SIZE = replace(QUICK, epochs=2, equal_steps=4)
-PLAN = Lab3Plan((2, 3), SIZE, data=SyntheticConfig(samples=130, validation=0.2), model=MlpConfig(hidden=(8,)))
+SIZE = replace(QUICK, epochs=2, equal_steps=4, model=MlpConfig(hidden=(8,)))
+PLAN = Lab3Plan((2, 3), SIZE, data=SyntheticConfig(samples=130, validation=0.2))
 """104 samples to train on: among three workers 35, 35 and 34, in steps of 21."""
 
 

@@ -1,7 +1,18 @@
+import pytest
 from matplotlib.figure import Figure
 
 from shoal.report.findings import Measured
-from shoal_labs.page.bars import GAP, Bar, BarPanel, Part, draw_bars, draw_panel, measured_bar
+from shoal_labs.page.bars import (
+    GAP,
+    Bar,
+    BarPanel,
+    Part,
+    RatioPanel,
+    draw_bars,
+    draw_panel,
+    draw_ratios,
+    measured_bar,
+)
 
 PARTS = [Part("waiting", "orange", "...."), Part("moving", "vermilion", "////")]
 
@@ -34,3 +45,12 @@ def test_a_badly_disturbed_bar_does_not_make_the_others_short():
 
     assert end(900.0) == 20
     assert 12 <= end(2.0) < 20
+
+
+def test_as_many_times_as_fast_and_as_slow_are_equally_far_from_the_line():
+    axis = Figure().add_subplot()
+    draw_ratios(axis, RatioPanel("", "×", {"to one core": [1.4, None, 1 / 1.4]}))
+    place = axis.transAxes.inverted().transform(axis.transData.transform([[1 / 1.4, 0], [1, 0], [1.4, 0]]))
+    assert place[1, 0] - place[0, 0] == pytest.approx(place[2, 0] - place[1, 0])
+    assert place[2, 0] - place[1, 0] > 0.2
+    assert "1.4" in [text.get_text() for text in axis.get_xticklabels()]

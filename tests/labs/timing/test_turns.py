@@ -79,3 +79,12 @@ def test_a_slow_link_takes_turns_with_none_and_is_not_reported_in_every_round(tm
     }
     assert measured == {"even": 0, "slow": 1}
     assert not [each for each in recwarn if str(each.message).startswith("link ")]
+
+
+@pytest.mark.parametrize(("budget_s", "rounds"), [(1e9, 2), (0.0, 1)])
+def test_more_rounds_follow_within_the_budget_if_the_first_decide_nothing(
+    tmp_path, monkeypatch, budget_s, rounds
+):
+    runs = made(tmp_path)
+    monkeypatch.setattr(runs, "busy", lambda: 0.0)
+    assert train_in_turns(runs, RIVALS, rounds=1, label="", most=2, budget_s=budget_s) == rounds
