@@ -9,6 +9,7 @@ from shoal import models
 from shoal.data.load import load
 from shoal.report.findings import Measured, accuracy_over, over_seeds
 from shoal.report.finished_runs import Array, Run, read_run
+from shoal_labs.lab3.batches import Batch, compare_batches
 from shoal_labs.lab3.order import differences_from_same_order
 from shoal_labs.lab3.own_loop import WRONG, OwnResult, train_ways
 from shoal_labs.lab3.pace import Pace, Paces, timed_in_turns
@@ -102,6 +103,8 @@ class Lab3Measurements:
     """How far they are from one machine that takes the same samples, by division."""
     refusals: Mapping[str, str]
     """The errors with which Shoal refuses the wrong samplers."""
+    batches: Mapping[int, Batch]
+    """By batch size."""
 
     @property
     def one_core(self) -> Pace:
@@ -148,6 +151,7 @@ def measure(plan: Lab3Plan, runs: Runs) -> Lab3Measurements:
         },
         from_same_order=differences_from_same_order(plan),
         refusals=refusals(plan.most, len(data.train)),
+        batches=compare_batches(plan),
     )
 
 
