@@ -26,6 +26,8 @@ from shoal.report.svg import COLOURS, FRAME
 SAME_TO_THE_EYE = 0.01
 """Curves whose values differ by less than this part everywhere cannot be distinguished in a figure."""
 WIDER_PT = 2.2
+FEW_PLACES = 4
+"""So few places on a logarithmic axis are its ticks: the powers of ten are not among them."""
 MOST_COLUMNS = 3
 """More panels than this are drawn in several rows."""
 Dash = Literal["solid", "dashed", "dash-dotted"]
@@ -242,12 +244,13 @@ def _draw_mark(axis: Any, mark: Mark) -> None:
 
 
 def _plain_ticks(axis: Any, panel: Panel) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
     if panel.log_y:
         decimal_ticks(axis)
     if panel.log_x:
-        axis.xaxis.set_major_locator(LogLocator())
+        places = sorted({x for line in panel.lines for x in line.x.tolist()})
+        axis.xaxis.set_major_locator(FixedLocator(places) if len(places) <= FEW_PLACES else LogLocator())
         axis.xaxis.set_major_formatter(FuncFormatter(_short))
         axis.xaxis.set_minor_formatter(NullFormatter())
     else:

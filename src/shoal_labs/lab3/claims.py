@@ -7,6 +7,7 @@ from shoal.report.findings import SPREADS, Finding, Measured, Number, Verdict
 from shoal.report.paired import Paired, by_rounds, by_seeds, first_higher
 from shoal.words import Phrase
 from shoal_labs.claims import Bound, Claim, Computed, Pair
+from shoal_labs.lab3.batches import LARGEST, SMALLEST, rate_of
 from shoal_labs.lab3.measure import Lab3Measurements, Learnt
 from shoal_labs.lab3.plan import ALL_CORES, BATCH_SIZE, ONE_CORE, PARTITIONS, SLOW_RANDOM
 from shoal_labs.numbers import scientific, whether
@@ -17,6 +18,9 @@ MARGIN = 0.03
 """A loss of accuracy up to this margin does not count."""
 NEAR = 0.02
 """A coverage this close to its formula, or within its spread, counts as equal to it."""
+
+VARIANCE_NEAR = 0.25
+"""The variance of a batch's gradient may be this part away from 1/b, in proportion to the smallest batch's."""
 
 M = Lab3Measurements
 
@@ -142,6 +146,29 @@ def costs(lost: Paired, margin: float) -> Verdict:
     return "fails" if lost.difference.value + SPREADS * lost.difference.spread <= margin else "undecided"
 
 
+# ── batch size ──
+
+
+def _variances(measured: M) -> dict[str, Number]:
+    variances = {size: batch.variance.value for size, batch in measured.batches.items()}
+    smallest = SMALLEST * variances[SMALLEST]
+    shown = [{"batch": size, "value": f"{value:.2f}"} for size, value in variances.items()]
+    apart = max(abs(size * value / smallest - 1) for size, value in variances.items())
+    return {"apart": apart, "variances": tuple(Phrase("each.batch", values) for values in shown)}
+
+
+def _batches(measured: M) -> dict[str, Number]:
+    small, large = measured.batches[SMALLEST], measured.batches[LARGEST]
+    return {
+        "few": SMALLEST,
+        "many": LARGEST,
+        "small": small.accuracy("fixed").scaled(100),
+        "rate": rate_of(SMALLEST),
+        "higher": rate_of(LARGEST),
+        "times": small.variance.value / large.variance.value,
+    }
+
+
 # ── speed ──
 
 
@@ -239,6 +266,26 @@ CLAIMS: tuple[Claim[M], ...] = (
     _no_worse("dirichlet_no_worse", "random", "dirichlet-0.1"),
     Pair(
         "seldom_label_costs", "random > label", _accuracies("seldom-random", "seldom-label"), _most, scale=100
+    ),
+    Bound(
+        "variance_falls",
+        f"apart <= {VARIANCE_NEAR}",
+        _variances,
+        lambda m: {"percent": 100 * float(_variances(m)["apart"])},
+    ),
+    Pair(
+        "large_batch_costs",
+        "small > large",
+        lambda m: by_seeds(m.batches[SMALLEST].fixed, m.batches[LARGEST].fixed),
+        _batches,
+        scale=100,
+    ),
+    Pair(
+        "scaled_rate_helps",
+        "scaled > fixed",
+        lambda m: by_seeds(m.batches[LARGEST].scaled, m.batches[LARGEST].fixed),
+        _batches,
+        scale=100,
     ),
     Pair("uneven_parts_slow", "uneven > even", _uneven, _largest_part),
     _costs("range_costs", "range"),

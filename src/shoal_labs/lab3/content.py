@@ -7,6 +7,7 @@ from shoal.report.paired import by_rounds, first_lower
 from shoal.report.plain_tables import Records
 from shoal.words import Phrase
 from shoal_labs.lab3 import own_loop, wrong_samplers
+from shoal_labs.lab3.batches import BATCH_RATE, DRAWS, SMALLEST, rate_of, seeds_of
 from shoal_labs.lab3.claims import ROUNDING
 from shoal_labs.lab3.figures import speed_rows
 from shoal_labs.lab3.measure import Lab3Measurements, Learnt
@@ -68,6 +69,10 @@ def content(measured: Lab3Measurements) -> Content:
             "steps": size.equal_steps,
             "timed_steps": size.timed_steps,
             "most": plan.most,
+            "batch_rate": BATCH_RATE,
+            "smallest": SMALLEST,
+            "draws": DRAWS,
+            "batch_seeds": seeds_of(plan),
         },
         each={
             "on_gpu": [{"gpus": plan.gpus}] * (plan.device == "cuda"),
@@ -84,6 +89,7 @@ def content(measured: Lab3Measurements) -> Content:
             "equality": _equality(measured),
             "speed": [_speed(measured, workers) for workers in plan.workers],
             "unlike": _unlike(measured),
+            "batches": _batches(measured),
             "wrong": _wrong(measured),
         },
         code={name: source(what) for name, what in SHOWN.items()},
@@ -179,6 +185,24 @@ def _unlike(measured: Lab3Measurements) -> PageTable:
             for how, name, each in learnt
         ],
     )
+
+
+def _batches(measured: Lab3Measurements) -> PageTable:
+    """Variance and accuracy of every batch size."""
+    columns = {
+        "batch": "d",
+        "variance (1)": ".2f",
+        "fixed rate": "g",
+        "accuracy at the fixed rate (%)": ".2f",
+    }
+    columns |= {"scaled rate": "g", "accuracy at the scaled rate (%)": ".2f"}
+
+    def row(size: int) -> list[Cell]:
+        batch = measured.batches[size]
+        fixed, scaled = (batch.accuracy(rate).scaled(100) for rate in ("fixed", "scaled"))
+        return [size, batch.variance, BATCH_RATE, fixed, rate_of(size), scaled]
+
+    return PageTable(columns, [row(size) for size in measured.batches])
 
 
 def _wrong(measured: Lab3Measurements) -> PageTable:

@@ -7,14 +7,16 @@ from typing import Any
 import numpy as np
 
 from shoal.report.canvas import Drawing, axes_of, heat_map, painted, rows_of
-from shoal.report.curves import MOST_COLUMNS, Dash, Line, Panel, Style, draw_grid, seeds_line
+from shoal.report.curves import MOST_COLUMNS, Dash, Line, Panel, Style, draw_apart, draw_grid, seeds_line
 from shoal.report.finished_runs import Array
 from shoal.report.svg import COLOURS
 from shoal.words import Phrase
+from shoal_labs.lab3.batches import SMALLEST
+from shoal_labs.lab3.loading_svg import loading_svg
 from shoal_labs.lab3.measure import Lab3Measurements, Learnt, Pace
 from shoal_labs.lab3.plan import ALIKE, ALL_CORES, DIVISIONS, ONE_CORE, SLOW_RANDOM, TIMED, UNLIKE
 from shoal_labs.page.bars import GAP, Bar, BarPanel, RatioPanel, draw_bars, time_parts
-from shoal_labs.page.pictures import Draw
+from shoal_labs.page.pictures import Draw, Svg
 from shoal_labs.words import Words
 
 LOOKS: dict[str, tuple[str, Dash, str]] = {
@@ -43,9 +45,11 @@ def figures(measured: Lab3Measurements) -> dict[str, Draw]:
         for workers, name in curve_names(measured.plan.workers).items()
     }
     return {
+        "loading": Svg(loading_svg),
         "owners": partial(owners_figure, measured),
         **curves,
         "speed": partial(speed_figure, measured),
+        "batches": partial(batches_figure, measured),
         "samplers": partial(samplers_figure, measured),
     }
 
@@ -178,6 +182,35 @@ def speed_rows(measured: Lab3Measurements, workers: int) -> list[tuple[Phrase, P
         (Phrase("way.slow_random"), paces[SLOW_RANDOM]),
         (Phrase("way.slow_speed"), paces["speed"]),
     ]
+
+
+def batches_figure(measured: Lab3Measurements, words: Words, font: str | None) -> Drawing:
+    """Variance of the gradient and accuracy against the batch size."""
+    batches = list(measured.batches.values())
+    sizes = np.array(list(measured.batches), dtype=np.float64)
+    variances = np.array([batch.variances for batch in batches]).T
+    looks: dict[str, tuple[str, Dash, str]] = {
+        "variance": ("green", "solid", "^"),
+        "fixed": ("vermilion", "dashed", "s"),
+        "scaled": ("blue", "solid", "o"),
+    }
+    styles = {name: Style(words(f"batches.{name}"), *look) for name, look in looks.items()}
+    by_formula = variances.mean(axis=0)[0] * SMALLEST / sizes
+    scatter = [
+        Line(Style(words("batches.formula"), "grey", width=6.0), sizes, by_formula),
+        seeds_line(styles["variance"], sizes, variances),
+    ]
+    learnt = {
+        "fixed": np.array([batch.fixed for batch in batches]).T,
+        "scaled": np.array([batch.scaled for batch in batches]).T,
+    }
+    accuracies = [seeds_line(styles[name], sizes, 100 * values) for name, values in learnt.items()]
+    across = words("batches.size")
+    panels = [
+        Panel("", across, words("batches.variance_axis"), scatter),
+        Panel("", across, words("batches.accuracy_axis"), accuracies, log_y=False),
+    ]
+    return draw_apart(panels, font=font)
 
 
 def _line(name: str, learnt: Learnt, part: str, words: Words) -> Line:

@@ -11,6 +11,7 @@ from shoal.compare.comparison import ComparedRun, compare
 from shoal.data.load import load
 from shoal.report.findings import Measured, accuracy_over, inside_run, over_seeds
 from shoal.report.finished_runs import Array, Run, read_run
+from shoal_labs.lab3.batches import Batch, compare_batches
 from shoal_labs.lab3.own_loop import WRONG, OwnResult, differences_from_same_order, train_ways
 from shoal_labs.lab3.plan import (
     ALL_CORES,
@@ -149,6 +150,8 @@ class Lab3Measurements:
     """How far they are from one machine that takes the same samples, by division."""
     refusals: Mapping[str, str]
     """The errors with which Shoal refuses the wrong samplers."""
+    batches: Mapping[int, Batch]
+    """By batch size."""
 
     @property
     def one_core(self) -> Pace:
@@ -194,6 +197,7 @@ def measure(plan: Lab3Plan, runs: Runs) -> Lab3Measurements:
         },
         from_same_order=differences_from_same_order(plan),
         refusals=refusals(plan.most, len(data.train)),
+        batches=compare_batches(plan),
     )
 
 

@@ -68,7 +68,7 @@ def assert_report(outcome, lang):
     assert_whole(outcome.folder, words)
     assert_judged(outcome, words, {"faster_than_one_process", "crowded_is_slower"}, LAB.claims)
     assert "torch.randperm" in text_of(outcome.folder)  # the divisions' own source
-    assert len(text_of(outcome.folder).split("![")) == 5  # owners, curves, speed, samplers
+    assert len(text_of(outcome.folder).split("![")) == 7  # loading, owners, curves, speed, batches, samplers
 
 
 def test_runs_are_printed_and_what_is_equal_is_equal(finished):
