@@ -3,26 +3,23 @@
 from collections.abc import Sequence
 
 from shoal.explain.picture import LARGE, SMALL, svg_box, svg_of, svg_text
-from shoal.explain.timeline_svg import WIDTH
 from shoal.report.svg import GRAPH
 from shoal_labs.words import Words
 
-WIDE, HIGH = 150, 56
-"""Of a box, in pixels."""
-PLACES = {"Dataset": (10, 12), "Sampler": (320, 12), "DataLoader": (165, 150), "loop": (165, 268)}
+WIDTH, HEIGHT = 318, 326
+"""In pixels: a phone shows it whole."""
+WIDE, HIGH = 124, 56
+"""Of a box."""
+PLACES = {"Dataset": (1, 4), "Sampler": (193, 4), "DataLoader": (97, 142), "loop": (97, 260)}
 """Left upper corners."""
-METHODS = {
-    "Dataset": "__len__, __getitem__",
-    "Sampler": "__iter__, __len__, set_epoch",
-    "DataLoader": "batch_size",
-}
+METHODS = {"Dataset": "__len__, __getitem__", "Sampler": "__iter__, __len__", "DataLoader": "batch_size"}
 LOOKS = {"Dataset": "source", "Sampler": "backward", "DataLoader": "forward", "loop": "result"}
 ARROWS: dict[str, tuple[Sequence[tuple[int, int]], tuple[int, int], str]] = {
-    "count": ([(160, 40), (320, 40)], (240, 32), "middle"),
-    "order": ([(395, 68), (395, 178), (315, 178)], (388, 124), "end"),
-    "asks": ([(165, 194), (40, 194), (40, 68)], (48, 212), "start"),
-    "samples": ([(120, 68), (120, 166), (165, 166)], (128, 124), "start"),
-    "batches": ([(240, 206), (240, 268)], (248, 241), "start"),
+    "count": ([(125, 32), (193, 32)], (158, 24), "middle"),
+    "order": ([(255, 60), (255, 170), (221, 170)], (249, 124), "end"),
+    "asks": ([(97, 186), (20, 186), (20, 60)], (24, 204), "start"),
+    "samples": ([(64, 60), (64, 158), (97, 158)], (70, 92), "start"),
+    "batches": ([(159, 198), (159, 260)], (166, 233), "start"),
 }
 """Corners of the line, where its word is, and which end of the word."""
 
@@ -49,7 +46,7 @@ def loading_svg(words: Words) -> str:
                 _anchored("middle", SMALL),
             ),
         ]
-    return svg_of(WIDTH, 334, parts)
+    return svg_of(WIDTH, HEIGHT, parts)
 
 
 def _anchored(anchor: str, size: int = 12) -> str:
