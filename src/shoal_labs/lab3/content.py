@@ -189,18 +189,13 @@ def _unlike(measured: Lab3Measurements) -> PageTable:
 
 def _batches(measured: Lab3Measurements) -> PageTable:
     """Variance and accuracy of every batch size."""
-    columns = {
-        "batch": "d",
-        "variance (1)": ".2f",
-        "fixed rate": "g",
-        "accuracy at the fixed rate (%)": ".2f",
-    }
+    columns = {"batch": "d", "variance (1)": ".2f", "accuracy at the fixed rate (%)": ".2f"}
     columns |= {"scaled rate": "g", "accuracy at the scaled rate (%)": ".2f"}
 
     def row(size: int) -> list[Cell]:
         batch = measured.batches[size]
         fixed, scaled = (batch.accuracy(rate).scaled(100) for rate in ("fixed", "scaled"))
-        return [size, batch.variance, BATCH_RATE, fixed, rate_of(size), scaled]
+        return [size, batch.variance, fixed, rate_of(size), scaled]
 
     return PageTable(columns, [row(size) for size in measured.batches])
 
