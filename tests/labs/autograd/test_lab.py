@@ -80,7 +80,7 @@ def test_the_graph_speaks_the_reports_language(finished):
 
 def test_every_experiment_is_printed(measured):
     _, lines = measured
-    assert [line.split(":")[0] for line in lines] == [
+    assert [re.split(r":| \(", line)[0] for line in lines] == [
         "The worked example",
         "mlp",
         "  training step",
