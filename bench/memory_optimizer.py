@@ -96,8 +96,8 @@ def main() -> int:
     parser.add_argument("--batch", type=int, default=32, help="samples of a step (default %(default)s)")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    warm_up(CPU)
     plain = run_of(args.layers, args.width, args.batch)
+    warm_up(plain, CPU)
     # Replaced one setting at a time: parameters in bf16 set the precision, too.
     configs = {name: replace(plain, memory=memory) for name, memory in SETTINGS.items()}
     met = memory(configs, args.json)

@@ -2,7 +2,7 @@
 
 import sys
 
-from shoal.cli.main import main
+from shoal.kit.command import main
 from shoal_labs.command.command import COMMAND
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from shoal.errors import ConfigError, unknown
+from shoal.kit.base import ConfigError, unknown
 
 
 class Lab(NamedTuple):

@@ -5,8 +5,8 @@ from typing import Any, TypeVar
 
 import torch
 
-from shoal.config.sections.data import DigitsConfig, FashionMnistConfig, MnistConfig
-from shoal.errors import ConfigError, unknown
+from shoal.kit.base import ConfigError, unknown
+from shoal.kit.settings import DigitsConfig, FashionMnistConfig, MnistConfig
 from shoal_labs.settings import LabSettings
 
 Plan = TypeVar("Plan")

@@ -9,9 +9,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from shoal.report.findings import Finding, Measured, Number, Verdict, higher, lower
-from shoal.report.paired import Paired, first_higher, first_lower
+from shoal.kit.findings import (
+    Finding,
+    Measured,
+    Number,
+    Paired,
+    Verdict,
+    first_higher,
+    first_lower,
+    higher,
+    lower,
+)
 from shoal_labs.numbers import no_worse, whether
+
+Findings = Mapping[str, Sequence[Finding]]
+"""The findings by claim: none where the measurements cannot answer, several where a claim is about several things."""
 
 M = TypeVar("M")
 """What a lab measured."""

@@ -3,14 +3,9 @@
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
-from shoal.report.document import Document
-from shoal.report.findings import Finding, Measured, Number
-from shoal.report.folder import write_files
-from shoal.report.html import to_html
-from shoal.report.index import linked
-from shoal.report.markdown import to_markdown
-from shoal.report.plain_tables import Records, records_to_csv
-from shoal_labs.page.analysis import Findings
+from shoal.kit.findings import Finding, Measured, Number
+from shoal.kit.page import Document, Records, linked, records_to_csv, to_html, to_markdown, write_files
+from shoal_labs.claims import Findings
 from shoal_labs.page.pictures import Pictures
 
 

@@ -14,21 +14,22 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar, get_args
 
-from shoal.compare.earlier import earlier_runs
-from shoal.compare.machine import machine
-from shoal.compare.watch import Watch
-from shoal.config.schema import RunConfig
-from shoal.report.document import Block, Document, Heading, Judgement, Paragraph, Table
-from shoal.report.findings import Verdict
-from shoal.report.folder import claimed, report_folder
-from shoal.report.plain_tables import Records
+from shoal.kit.findings import Verdict
+from shoal.kit.page import (
+    Judgement,
+    Paragraph,
+    Records,
+    Table,
+    claimed,
+    report_folder,
+)
+from shoal.kit.runs import Watch, earlier_runs, machine
+from shoal.kit.settings import RunConfig
 from shoal_labs.catalogue import lab_of
 from shoal_labs.choices import with_choices
-from shoal_labs.claims import Claim, judged
+from shoal_labs.claims import Claim, Findings, judged
 from shoal_labs.folder import write_report
-from shoal_labs.page.analysis import Findings, analysis, judgement
-from shoal_labs.page.page import Page as OldPage
-from shoal_labs.page.page import machine_table, old_opening, opening
+from shoal_labs.page.page import machine_table, opening
 from shoal_labs.page.pictures import Draw, draw_all
 from shoal_labs.page.table import records
 from shoal_labs.page.template import Content, Page, read_template, within
@@ -55,14 +56,6 @@ def _nothing(_: object) -> dict[str, Any]:
     return {}
 
 
-def _no_blocks(*_: object) -> list[Block]:
-    return []
-
-
-def _no_table(*_: object) -> Table:
-    return Table("", [], [])
-
-
 @dataclass(frozen=True, kw_only=True)
 class LabSpec(Generic[Plan, Measured]):
     """What is particular to a lab."""
@@ -81,21 +74,16 @@ class LabSpec(Generic[Plan, Measured]):
     """Reads the runs; a lab whose runs depend on each other trains them here."""
     claims: Sequence[Claim[Measured]] = ()
     figures: Callable[[Measured], Mapping[str, Draw]]
-    content: Callable[[Measured], Content] | None = None
+    content: Callable[[Measured], Content]
     """What fills the places of the page's template."""
-    last_table: str = ""
+    last_table: str
     """The name of the table that the command line shows at the end."""
     machine: Callable[[Measured], Mapping[str, str]] = _nothing
     """Facts about the machine that only this lab knows, or knows better."""
     tables: Callable[[Measured], Mapping[str, Records]] = _nothing
     """Further tables for programs, such as curves: the page's own are written as well."""
-    # Of labs whose page is no template yet:
-    findings: Callable[[Measured], Findings] = _nothing
-    principle: Callable[[OldPage], Sequence[Block]] = _no_blocks
-    code: Callable[[Measured, OldPage], Sequence[Block]] = _no_blocks
-    set_up: Callable[[Measured, OldPage], Sequence[Block]] = _no_blocks
-    results: Callable[[Measured, OldPage], Sequence[Block]] = _no_blocks
-    closing: Callable[[Measured, OldPage], Table] = _no_table
+    findings: Callable[[Measured], Findings] | None = None
+    """The findings by claim, where they are not those of `claims`."""
     more_words: str = ""
     """A package whose words replace the lab's own, and whose page may have sections of the lab's."""
     whole_lab: bool = False
@@ -180,26 +168,11 @@ def run_plan(
         runs.say("progress.measure")
         measured = lab.measure(plan, runs)
         busy = runs.busy()
-        findings = trusted(lab.findings(measured), busy)
         # Phase 4: write
         runs.say("progress.write")
         if busy:
             runs.say("intro.busy", part=100 * busy)
-        if lab.content:
-            return _write_page(lab, plan, measured, command, runs, busy)
-        page = OldPage(words, draw_all(words, lab.figures(measured)))
-        title = words("title", **lab.subject(plan))
-        blocks = [
-            *old_opening(plan.quick, command, runs, busy),
-            *_sections(lab, measured, page),
-            *analysis(findings, words),
-        ]
-        document = Document(title, words.lang, blocks)
-        write_report(folder, document, page.pictures, lab.tables(measured), findings)
-    blocks = [judgement(finding, words) for section in findings.values() for finding in section]
-    return LabResult(
-        folder, lab.closing(measured, page), [(block.verdict_words, block.claim) for block in blocks]
-    )
+        return _write_page(lab, plan, measured, command, runs, busy)
 
 
 def _write_page(
@@ -207,11 +180,8 @@ def _write_page(
 ) -> LabResult:
     """Fill the lab's template, and write the page with its figures and tables."""
     words, folder = runs.words, runs.folder.parent
-    findings = trusted(
-        lab.findings(measured) if lab.findings is not _nothing else judged(lab.claims, measured), busy
-    )
+    findings = trusted(lab.findings(measured) if lab.findings else judged(lab.claims, measured), busy)
     verdicts = [finding.verdict for each in findings.values() for finding in each]
-    assert lab.content
     content = lab.content(measured)
     counts = {verdict: verdicts.count(verdict) for verdict in get_args(Verdict)}
     page = Page(
@@ -234,20 +204,3 @@ def _write_page(
     write_report(folder, document, page.pictures, {**own, **lab.tables(measured)}, findings)
     blocks = [block for block in document.blocks if isinstance(block, Judgement)]
     return LabResult(folder, tables[lab.last_table], [(block.verdict_words, block.claim) for block in blocks])
-
-
-def _sections(lab: LabSpec[Any, Measured], measured: Measured, page: OldPage) -> list[Block]:
-    """The sections between opening and analysis, in the order that the course asks for."""
-    words = page.words
-    return [
-        Heading(words("principle.heading")),
-        *lab.principle(page),
-        Heading(words("code.heading")),
-        Paragraph(words("code.intro")),
-        *lab.code(measured, page),
-        Heading(words("setup.heading")),
-        *lab.set_up(measured, page),
-        machine_table({**machine(), **lab.machine(measured)}, words),
-        Heading(words("results.heading")),
-        *lab.results(measured, page),
-    ]

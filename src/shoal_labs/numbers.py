@@ -2,9 +2,8 @@
 
 import math
 
-from shoal.data.dataset import DataSet
-from shoal.report.findings import SPREADS, Verdict
-from shoal.report.paired import Paired
+from shoal.kit.division import DataSet
+from shoal.kit.findings import SPREADS, Paired, Verdict
 
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 

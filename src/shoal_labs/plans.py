@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from shoal.config.schema import RunConfig
-from shoal.errors import ConfigError
+from shoal.kit.base import ConfigError
+from shoal.kit.settings import RunConfig
 
 
 def at_least_two(workers: int) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TypeVar
 
-from shoal.config.sections.exchange import StagesConfig
+from shoal.kit.settings import StagesConfig
 
 Step = TypeVar("Step")
 

@@ -10,17 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from shoal.compare.earlier import earlier_result
-from shoal.compare.watch import Watch
-from shoal.compare.weight_difference import largest_difference
-from shoal.config.schema import RunConfig
-from shoal.config.sections.train import CheckpointConfig
-from shoal.errors import CheckpointError, DivergedError, WorkerError
-from shoal.events.fingerprint import check_weights
-from shoal.events.folder import RunFolder, write_whole
-from shoal.files import copy_folder
-from shoal.training.result import Result
-from shoal.training.stop import interrupted_by
+from shoal.kit.base import CheckpointError, DivergedError, WorkerError, copy_folder
+from shoal.kit.runs import RunFolder, Watch, check_weights, earlier_result, largest_difference, write_whole
+from shoal.kit.settings import CheckpointConfig, RunConfig
+from shoal.kit.training import Result, interrupted_by
 from shoal_labs.student.host import HERE, Host
 from shoal_labs.timing.busy import OtherWork
 from shoal_labs.words import Words

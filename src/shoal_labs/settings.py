@@ -8,8 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from shoal.config.flags import Flags
-from shoal.config.kinds import AtLeast, Matching
+from shoal.kit.settings import AtLeast, Flags, Matching
 
 
 @dataclass(frozen=True)

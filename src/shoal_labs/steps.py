@@ -18,10 +18,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from shoal.events.file import read_events
-from shoal.events.folder import RunFolder
-from shoal.events.spans import Span
-from shoal.events.steps import StepRecord, steps_of
+from shoal.kit.runs import RunFolder, Span, StepRecord, read_events, steps_of
 
 EXCHANGE = "exchange"
 """The spans of a step in which the workers agree: first on whether all gradients are finite, then on the gradients."""

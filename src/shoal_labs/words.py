@@ -1,7 +1,7 @@
 """The words of a lab: what every lab says (headings, progress, checks), and after it the lab's own."""
 
-from shoal.report.words import page_words
-from shoal.words import LANGUAGES, Phrase, Words
+from shoal.kit.base import LANGUAGES, Phrase, Words
+from shoal.kit.page import page_words
 
 __all__ = ["LANGUAGES", "Words", "counted", "load_words"]
 

@@ -3,8 +3,7 @@
 import math
 from collections.abc import Callable
 
-from shoal.report.findings import Finding, Number, lower
-from shoal.report.paired import Paired, by_rounds, typical
+from shoal.kit.findings import Finding, Number, Paired, by_rounds, lower, typical
 from shoal_labs.autograd.experiment import AutogradMeasurements
 from shoal_labs.claims import Bound, Claim, Computed, Pair
 from shoal_labs.timing.contest import Contest

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from shoal.autograd import TapeEntry
-from shoal.report.findings import inside_run
-from shoal.report.plain_tables import Records
-from shoal.words import Phrase
+from shoal.kit.autograd import TapeEntry
+from shoal.kit.base import Phrase
+from shoal.kit.findings import inside_run
+from shoal.kit.page import Records
 from shoal_labs.autograd import course
 from shoal_labs.autograd.experiment import (
     FEATURES,

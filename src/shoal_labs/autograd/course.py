@@ -6,10 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from shoal.autograd import Tape, Variable, drawing, grad, gradient_check
-from shoal.autograd import compile as compile_graph
-from shoal.autograd.drawn_examples import example
-from shoal.errors import AutogradError
+from shoal.kit.autograd import Tape, Variable, compile_graph, drawing, example, grad, gradient_check
+from shoal.kit.base import AutogradError
 
 ELEMENTS = 4
 

@@ -12,8 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shoal.autograd import Tape, Variable, grad, no_record, ops
-from shoal.autograd import compile as compile_graph
+from shoal.kit.autograd import Tape, Variable, compile_graph, grad, no_record, ops
 from shoal_labs.autograd.course import Branch, Course, run_branch, run_course
 from shoal_labs.autograd.networks import Network, measure_network
 from shoal_labs.autograd.plan import NETWORKS, AutogradPlan

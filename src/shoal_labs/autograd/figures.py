@@ -4,8 +4,7 @@ from functools import partial
 
 import numpy as np
 
-from shoal.report.canvas import Drawing
-from shoal.report.curves import Dash, Line, Panel, Style, draw
+from shoal.kit.figures import Dash, Drawing, Line, Panel, Style, draw
 from shoal_labs.autograd.experiment import RIVALS, AutogradMeasurements, Chain, Tapes
 from shoal_labs.page.pictures import Draw, Svg
 from shoal_labs.timing.contest import Contest

@@ -14,14 +14,21 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
 from shoal import models
-from shoal.autograd import Variable, no_record
-from shoal.autograd import compile as compile_graph
-from shoal.autograd import nn as layers
-from shoal.autograd.batch_gradients import BatchGradients, StaticGradients, static_gradients, tape_gradients
-from shoal.autograd.static import Stage, StaticPlan
-from shoal.config.sections.model import LenetConfig, MlpConfig
-from shoal.errors import WorkerError
-from shoal.report.findings import Measured, inside_run
+from shoal.kit.autograd import (
+    BatchGradients,
+    Stage,
+    StaticGradients,
+    StaticPlan,
+    Variable,
+    compile_graph,
+    no_record,
+    static_gradients,
+    tape_gradients,
+)
+from shoal.kit.autograd import nn as layers
+from shoal.kit.base import WorkerError
+from shoal.kit.findings import Measured, inside_run
+from shoal.kit.settings import LenetConfig, MlpConfig
 from shoal_labs.autograd.course import relative
 from shoal_labs.autograd.plan import ENGINES, INPUT_SHAPE, OUTPUTS, AutogradPlan
 from shoal_labs.timing.contest import Contest, contest

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 from unicodedata import normalize
 
-from shoal.errors import ConfigError, unknown
-from shoal.printable import printable
+from shoal.kit.base import ConfigError, printable, unknown
 from shoal_labs.catalogue import LABS
 from shoal_labs.check.solution import Checked, Verdict, checks_of
 from shoal_labs.words import Words

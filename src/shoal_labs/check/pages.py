@@ -6,13 +6,22 @@ from pathlib import Path, PurePosixPath
 from statistics import median
 from typing import Any
 
-from shoal.printable import printable
-from shoal.report.canvas import PAGE_IN, Drawing, axes_of, font_for, painted
-from shoal.report.document import Block, Bullets, Document, Figure, Heading, Link, Links, Paragraph, Table
-from shoal.report.folder import write_files
-from shoal.report.html import to_html
-from shoal.report.plain_tables import records_to_csv
-from shoal.report.svg import COLOURS
+from shoal.kit.base import printable
+from shoal.kit.figures import COLOURS, PAGE_IN, Drawing, axes_of, font_for, painted
+from shoal.kit.page import (
+    Block,
+    Bullets,
+    Document,
+    Figure,
+    Heading,
+    Link,
+    Links,
+    Paragraph,
+    Table,
+    records_to_csv,
+    to_html,
+    write_files,
+)
 from shoal_labs.check.marks import Grade, TaskMark
 from shoal_labs.words import Words
 

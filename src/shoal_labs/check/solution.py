@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from shoal.errors import ConfigError
+from shoal.kit.base import ConfigError
 from shoal_labs.catalogue import LABS, lab_of
 from shoal_labs.check.fault import Check, Fault, fault
 from shoal_labs.check.sandbox.limits import Limits

@@ -10,12 +10,9 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Literal
 
-from shoal.cli import text
-from shoal.cli.command import Command, Given
-from shoal.cli.text import is_device_or_folder
-from shoal.config.flags import Flags
-from shoal.config.sections.values import Count
-from shoal.errors import ConfigError
+from shoal.kit.base import ConfigError
+from shoal.kit.command import Command, Given, is_device_or_folder, text
+from shoal.kit.settings import Count, Flags
 from shoal_labs.catalogue import lab_of
 
 if TYPE_CHECKING:
@@ -176,7 +173,7 @@ def _show(grade: "Grade", sentences: "Words", *, alone: bool) -> None:
 
 def _write(number: str, flags: CheckFlags, grades: "Sequence[Grade]", sentences: "Words") -> None:
     """The table and the pages that were asked for, also of the folders that were finished before Ctrl-C."""
-    from shoal.events.folder import write_whole
+    from shoal.kit.runs import write_whole
     from shoal_labs.check.pages import to_csv, write_pages
 
     if not grades:

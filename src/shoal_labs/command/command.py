@@ -5,11 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from shoal.cli import text
-from shoal.cli.browser import open_page
-from shoal.cli.command import Command, CommandGroup, Given
-from shoal.cli.interrupts import exit_code_of
-from shoal.config.flags import Flags
+from shoal.kit.command import Command, CommandGroup, Given, exit_code_of, open_page, text
+from shoal.kit.settings import Flags
 from shoal_labs.catalogue import LABS, lab_of
 from shoal_labs.command.check import CHECK
 from shoal_labs.settings import SETTINGS, LabSettings, command_of
@@ -42,10 +39,9 @@ def _start(given: Given[StartFlags]) -> int:
 
 def _run(given: Given[LabSettings]) -> int:
     """Run a lab and write its report."""
-    from shoal.compare.earlier import to_continue_from
-    from shoal.compare.watch import watch_for
-    from shoal.report.plain_tables import aligned
-    from shoal.training.stop import Series
+    from shoal.kit.page import aligned
+    from shoal.kit.runs import to_continue_from, watch_for
+    from shoal.kit.training import Series
     from shoal_labs.frame import earlier_of, folder_for, load_lab, run_lab
 
     settings = given.flags

@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shoal.report.plain_tables import width
+from shoal.kit.page import width
 
 COLUMNS = 100
 _REGION = re.compile(r"^( *)# task: (\w+)\n(.*?)^ *# end: \2\n", re.MULTILINE | re.DOTALL)

@@ -3,8 +3,8 @@
 from importlib import resources
 from pathlib import Path, PurePosixPath
 
-from shoal.errors import ConfigError
-from shoal.report.folder import write_files
+from shoal.kit.base import ConfigError
+from shoal.kit.page import write_files
 from shoal_labs.catalogue import LABS, lab_of
 from shoal_labs.handout.assemble import assembled
 from shoal_labs.handout.regions import cut, keep, tasks

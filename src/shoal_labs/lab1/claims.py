@@ -2,8 +2,7 @@
 
 from statistics import fmean
 
-from shoal.report.findings import Finding, Verdict, over_seeds
-from shoal.report.paired import Paired, by_rounds, by_seeds
+from shoal.kit.findings import Finding, Paired, Verdict, by_rounds, by_seeds, over_seeds
 from shoal_labs.claims import Bound, Claim, Computed, Pair
 from shoal_labs.lab1.measure import Lab1Measurements
 

@@ -1,8 +1,8 @@
 """What fills the lab's page: values, tables, code; and the tables for other programs."""
 
-from shoal.report.findings import accuracy_over, over_seeds
-from shoal.report.plain_tables import Records
-from shoal.words import Phrase
+from shoal.kit.base import Phrase
+from shoal.kit.findings import accuracy_over, over_seeds
+from shoal.kit.page import Records
 from shoal_labs.handout.regions import keep
 from shoal_labs.lab1.experiment import sweep_notes
 from shoal_labs.lab1.measure import WINDOW, Lab1Measurements

@@ -11,12 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from shoal.config.schema import RunConfig
-from shoal.errors import DivergedError
-from shoal.events.folder import RunFolder
-from shoal.training.observer import Silent
-from shoal.training.result import Result
-from shoal.words import Phrase
+from shoal.kit.base import DivergedError, Phrase
+from shoal.kit.runs import RunFolder
+from shoal.kit.settings import RunConfig
+from shoal.kit.training import Result, Silent
 from shoal_labs.lab1.plan import NAMES, Lab1Plan, Name
 from shoal_labs.runs import Runs
 

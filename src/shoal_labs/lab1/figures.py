@@ -4,9 +4,8 @@ from functools import partial
 
 import numpy as np
 
-from shoal.report.canvas import Drawing
-from shoal.report.curves import Dash, Line, Mark, Panel, Style, draw, seeds_line
-from shoal.report.finished_runs import Array
+from shoal.kit.figures import Dash, Drawing, Line, Mark, Panel, Style, draw, seeds_line
+from shoal.kit.runs import Array
 from shoal_labs.lab1.measure import Lab1Measurements, Series
 from shoal_labs.lab1.plan import NAMES, Name
 from shoal_labs.page.pictures import Draw

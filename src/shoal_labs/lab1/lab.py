@@ -3,9 +3,8 @@
 from typing import Any, cast
 
 from shoal import data
-from shoal.config.read import from_tree
-from shoal.config.sections.data import BuiltInDataConfig
-from shoal.errors import ConfigError, unknown
+from shoal.kit.base import ConfigError, unknown
+from shoal.kit.settings import BuiltInDataConfig, from_tree
 from shoal_labs.frame import LabSpec
 from shoal_labs.lab1.claims import CLAIMS
 from shoal_labs.lab1.content import content, tables

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from shoal import data, models
-from shoal.config.schema import RunConfig
-from shoal.config.write import to_plain
-from shoal.report.finished_runs import Array, Curve, Run, read_run
+from shoal.kit.runs import Array, Curve, Run, read_run
+from shoal.kit.settings import RunConfig, to_plain
 from shoal_labs.lab1.experiment import Sweep, train
 from shoal_labs.lab1.noise import Noise, noise_of, whole_loss_after
 from shoal_labs.lab1.pace import StepTimes, samples_of, step_times

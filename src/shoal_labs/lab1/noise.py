@@ -19,14 +19,11 @@ import torch
 from torch import Tensor, nn
 
 from shoal import data, models, optim
-from shoal.config.read import from_tree, read_recipe
-from shoal.config.schema import RunConfig
-from shoal.config.write import from_plain
-from shoal.data.dataset import DataSet
-from shoal.data.division.order import epoch_order
-from shoal.events.folder import RunFolder
-from shoal.strategies.pieces.state import load_weights
-from shoal.training.weights import read_model
+from shoal.kit.division import DataSet, epoch_order
+from shoal.kit.runs import RunFolder
+from shoal.kit.settings import RunConfig, from_plain, from_tree, read_recipe
+from shoal.kit.strategies import load_weights
+from shoal.kit.training import read_model
 from shoal_labs.lab1.plan import BATCH_SIZE
 
 BATCHES = 40

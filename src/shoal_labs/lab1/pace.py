@@ -7,11 +7,9 @@ from typing import Any
 import torch
 
 from shoal import data, models, optim
-from shoal.config.schema import RunConfig
-from shoal.config.write import from_plain, to_plain
-from shoal.data.dataset import DataSet
-from shoal.data.division.order import epoch_order
-from shoal.training.build import torch_settings
+from shoal.kit.division import DataSet, epoch_order
+from shoal.kit.settings import RunConfig, from_plain, to_plain
+from shoal.kit.training import torch_settings
 from shoal_labs.lab1.plan import BATCH_SIZE, Name
 from shoal_labs.student.host import Host
 from shoal_labs.timing.contest import Contest, contest

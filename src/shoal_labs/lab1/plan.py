@@ -3,12 +3,19 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from shoal.config.schema import RunConfig
-from shoal.config.sections.data import BuiltInDataConfig
-from shoal.config.sections.model import LenetConfig, MlpConfig, ModelConfig
-from shoal.config.sections.optimizer import AdamConfig, GdConfig, OptimizerConfig, SgdConfig
-from shoal.config.sections.train import TrainConfig
-from shoal.config.sections.values import Custom
+from shoal.kit.settings import (
+    AdamConfig,
+    BuiltInDataConfig,
+    Custom,
+    GdConfig,
+    LenetConfig,
+    MlpConfig,
+    ModelConfig,
+    OptimizerConfig,
+    RunConfig,
+    SgdConfig,
+    TrainConfig,
+)
 from shoal_labs.runs import ONLY_AT_THE_END
 
 Name = Literal["gd", "sgd", "adam"]

@@ -23,8 +23,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from shoal.comm.algorithms import ALGORITHMS
-from shoal.comm.group import Group
+from shoal.kit.training import ALGORITHMS, Group
 
 Branch = Callable[[Group, Tensor], None]
 ROOT = 0

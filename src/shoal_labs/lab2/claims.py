@@ -3,9 +3,19 @@
 import math
 from collections.abc import Callable, Mapping
 
-from shoal.report.findings import Finding, Measured, Number, Verdict, accuracy_over, of_samples
-from shoal.report.paired import STUDENT, Paired, by_rounds, by_seeds
-from shoal.words import Phrase
+from shoal.kit.base import Phrase
+from shoal.kit.findings import (
+    STUDENT,
+    Finding,
+    Measured,
+    Number,
+    Paired,
+    Verdict,
+    accuracy_over,
+    by_rounds,
+    by_seeds,
+    of_samples,
+)
 from shoal_labs.claims import Bound, Claim, Computed, Pair
 from shoal_labs.lab2.measure import BYTES_PER_ELEMENT, Lab2Measurements, stage_times
 from shoal_labs.lab2.plan import FAULTS, RULES, SLOWDOWN

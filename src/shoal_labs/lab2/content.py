@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from shoal.comm import algorithms
-from shoal.config.conditions import Link
-from shoal.report.findings import accuracy_over, over_seeds
-from shoal.report.plain_tables import Records
-from shoal.words import Phrase
+from shoal.kit.base import Phrase
+from shoal.kit.findings import accuracy_over, over_seeds
+from shoal.kit.page import Records
+from shoal.kit.settings import Link
+from shoal.kit.training import algorithms
 from shoal_labs.lab2 import averaging
 from shoal_labs.lab2 import plan as lab
 from shoal_labs.lab2.averaging import ALL, calls_of

@@ -5,9 +5,8 @@ from functools import partial
 
 import numpy as np
 
-from shoal.report.canvas import Drawing
-from shoal.report.curves import Dash, Line, Mark, Panel, Style, draw, seeds_line
-from shoal.report.finished_runs import Curve, mean_curve
+from shoal.kit.figures import Dash, Drawing, Line, Mark, Panel, Style, draw, seeds_line
+from shoal.kit.runs import Curve, mean_curve
 from shoal_labs.lab2.averaging import COURSE, MESSAGES
 from shoal_labs.lab2.measure import Lab2Measurements, Trained, stage_start
 from shoal_labs.lab2.plan import CONDITIONS, FAULTS, RULES

@@ -9,17 +9,10 @@ from statistics import fmean, median
 import torch
 from torch import Tensor
 
-from shoal.comm.algorithms import ALGORITHMS
-from shoal.comm.costs import sends
-from shoal.comm.group import Group
-from shoal.comm.threads.group import run_threads
-from shoal.data.load import load
-from shoal.events.file import read_events
-from shoal.events.folder import RunFolder
-from shoal.report.findings import Measured, inside_run
-from shoal.report.finished_runs import Curve, curve_of, read_run
-from shoal.report.paired import Paired, by_rounds
-from shoal.training.weights import read_model
+from shoal.kit.division import load
+from shoal.kit.findings import Measured, Paired, by_rounds, inside_run
+from shoal.kit.runs import Curve, RunFolder, curve_of, read_events, read_run
+from shoal.kit.training import ALGORITHMS, Group, read_model, run_threads, sends
 from shoal_labs.lab2.averaging import ALL, BRANCHES, COURSE, MESSAGES, calls_of
 from shoal_labs.lab2.plan import BATCH_SIZE, CONDITIONS, CONTESTS, FAULTS, LEARNING, RULES, TURNS, Lab2Plan
 from shoal_labs.rotation import Rotation

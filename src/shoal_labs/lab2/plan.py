@@ -18,14 +18,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from shoal.config.schema import RunConfig
-from shoal.config.sections.data import DataConfig, DigitsConfig
-from shoal.config.sections.exchange import AllReduceConfig, ExchangeConfig, RobustConfig, StagesConfig
-from shoal.config.sections.launch import LaunchConfig
-from shoal.config.sections.model import LenetConfig, MlpConfig, ModelConfig
-from shoal.config.sections.optimizer import AdamConfig, OptimizerConfig, SgdConfig
-from shoal.config.sections.train import TrainConfig
-from shoal.strategies.settings import Combine, NaiveConfig, NoSyncConfig
+from shoal.kit.settings import (
+    AdamConfig,
+    AllReduceConfig,
+    Combine,
+    DataConfig,
+    DigitsConfig,
+    ExchangeConfig,
+    LaunchConfig,
+    LenetConfig,
+    MlpConfig,
+    ModelConfig,
+    NaiveConfig,
+    NoSyncConfig,
+    OptimizerConfig,
+    RobustConfig,
+    RunConfig,
+    SgdConfig,
+    StagesConfig,
+    TrainConfig,
+)
 from shoal_labs.lab2.averaging import ALL, COURSE, exchange_of
 from shoal_labs.plans import at_least_two, in_parts, seeds_from
 from shoal_labs.rotation import Rotation

@@ -11,12 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from shoal import models
-from shoal.config.sections.model import MlpConfig
-from shoal.data.dataset import DataSet
-from shoal.data.division.order import epoch_order, sample_draws
-from shoal.data.load import load
-from shoal.report.findings import Measured, accuracy_over, over_seeds
-from shoal.training.build import torch_settings
+from shoal.kit.division import DataSet, epoch_order, load, sample_draws
+from shoal.kit.findings import Measured, accuracy_over, over_seeds
+from shoal.kit.settings import MlpConfig
+from shoal.kit.training import torch_settings
 from shoal_labs.lab3.plan import Lab3Plan
 
 BATCH_SIZES = (16, 64, 256)

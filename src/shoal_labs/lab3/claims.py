@@ -2,10 +2,19 @@
 
 from collections.abc import Callable, Mapping
 
-from shoal.data.division.coverage import expected_coverage_of_sampling
-from shoal.report.findings import SPREADS, Finding, Measured, Number, Verdict
-from shoal.report.paired import Paired, by_rounds, by_seeds, first_higher
-from shoal.words import Phrase
+from shoal.kit.base import Phrase
+from shoal.kit.division import expected_coverage_of_sampling
+from shoal.kit.findings import (
+    SPREADS,
+    Finding,
+    Measured,
+    Number,
+    Paired,
+    Verdict,
+    by_rounds,
+    by_seeds,
+    first_higher,
+)
 from shoal_labs.claims import Bound, Claim, Computed, Pair
 from shoal_labs.lab3.batches import LARGEST, SMALLEST, rate_of
 from shoal_labs.lab3.measure import Lab3Measurements, Learnt
@@ -154,7 +163,8 @@ def _variances(measured: M) -> dict[str, Number]:
     smallest = SMALLEST * variances[SMALLEST]
     shown = [{"batch": size, "value": f"{value:.2f}"} for size, value in variances.items()]
     apart = max(abs(size * value / smallest - 1) for size, value in variances.items())
-    return {"apart": apart, "variances": tuple(Phrase("each.batch", values) for values in shown)}
+    named = tuple(Phrase("each.batch", values) for values in shown)
+    return {"apart": apart, "percent": 100 * apart, "variances": named}
 
 
 def _batches(measured: M) -> dict[str, Number]:
@@ -271,7 +281,6 @@ CLAIMS: tuple[Claim[M], ...] = (
         "variance_falls",
         f"apart <= {VARIANCE_NEAR}",
         _variances,
-        lambda m: {"percent": 100 * float(_variances(m)["apart"])},
     ),
     Pair(
         "large_batch_costs",

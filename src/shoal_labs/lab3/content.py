@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from shoal.data.division import order, partition
-from shoal.report.paired import by_rounds, first_lower
-from shoal.report.plain_tables import Records
-from shoal.words import Phrase
+from shoal.kit.base import Phrase
+from shoal.kit.division import order, partition
+from shoal.kit.findings import by_rounds, first_lower
+from shoal.kit.page import Records
 from shoal_labs.lab3 import own_loop, wrong_samplers
 from shoal_labs.lab3.batches import BATCH_RATE, DRAWS, SMALLEST, rate_of, seeds_of
 from shoal_labs.lab3.claims import ROUNDING

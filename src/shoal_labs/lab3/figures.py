@@ -6,11 +6,24 @@ from typing import Any
 
 import numpy as np
 
-from shoal.report.canvas import Drawing, axes_of, heat_map, painted, rows_of
-from shoal.report.curves import MOST_COLUMNS, Dash, Line, Panel, Style, draw_apart, draw_grid, seeds_line
-from shoal.report.finished_runs import Array
-from shoal.report.svg import COLOURS
-from shoal.words import Phrase
+from shoal.kit.base import Phrase
+from shoal.kit.figures import (
+    COLOURS,
+    MOST_COLUMNS,
+    Dash,
+    Drawing,
+    Line,
+    Panel,
+    Style,
+    axes_of,
+    draw_apart,
+    draw_grid,
+    heat_map,
+    painted,
+    rows_of,
+    seeds_line,
+)
+from shoal.kit.runs import Array
 from shoal_labs.lab3.batches import SMALLEST
 from shoal_labs.lab3.loading_svg import loading_svg
 from shoal_labs.lab3.measure import Lab3Measurements, Learnt, Pace

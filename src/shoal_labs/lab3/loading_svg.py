@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from shoal.explain.picture import LARGE, SMALL, svg_box, svg_of, svg_text
-from shoal.report.svg import GRAPH
+from shoal.kit.figures import GRAPH, LARGE, SMALL, svg_box, svg_of, svg_text
 from shoal_labs.words import Words
 
 WIDTH, HEIGHT = 318, 326

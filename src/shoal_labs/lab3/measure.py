@@ -7,10 +7,9 @@ from statistics import fmean
 import numpy as np
 
 from shoal import models
-from shoal.compare.comparison import ComparedRun, compare
-from shoal.data.load import load
-from shoal.report.findings import Measured, accuracy_over, inside_run, over_seeds
-from shoal.report.finished_runs import Array, Run, read_run
+from shoal.kit.division import load
+from shoal.kit.findings import Measured, accuracy_over, inside_run, over_seeds
+from shoal.kit.runs import Array, ComparedRun, Run, compare, read_run
 from shoal_labs.lab3.batches import Batch, compare_batches
 from shoal_labs.lab3.own_loop import WRONG, OwnResult, differences_from_same_order, train_ways
 from shoal_labs.lab3.plan import (

@@ -18,19 +18,21 @@ from torch import Tensor, nn
 from torch.utils.data import BatchSampler, DataLoader, TensorDataset
 
 from shoal import models
-from shoal.comm.group import Group
-from shoal.config.schema import RunConfig
-from shoal.config.sections.model import MlpConfig
-from shoal.config.write import to_toml
-from shoal.data.dataset import DataSet, Split
-from shoal.data.division import Division, Global, build_division
-from shoal.data.division.coverage import survey
-from shoal.data.division.samplers import DistributedSampler, PartitionSampler
-from shoal.data.load import load
-from shoal.events.folder import write_whole
-from shoal.launch import threads
-from shoal.strategies.ddp.distributed_data_parallel import DistributedDataParallel
-from shoal.training.build import torch_settings
+from shoal.kit.division import (
+    DataSet,
+    DistributedSampler,
+    Division,
+    Global,
+    PartitionSampler,
+    Split,
+    build_division,
+    load,
+    survey,
+)
+from shoal.kit.runs import write_whole
+from shoal.kit.settings import MlpConfig, RunConfig, to_toml
+from shoal.kit.strategies import DistributedDataParallel
+from shoal.kit.training import Group, threads, torch_settings
 from shoal_labs.lab3.plan import BATCH_SIZE, DIVISIONS, EQUAL_RATE, RATE, Lab3Plan, partition_of, run_name
 from shoal_labs.lab3.wrong_samplers import OneWorkersRange, SeedPerRank
 from shoal_labs.runs import Runs

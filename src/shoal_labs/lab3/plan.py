@@ -18,29 +18,33 @@ from typing import Literal
 
 import torch
 
-from shoal.config.schema import RunConfig
-from shoal.config.sections.data import (
+from shoal.kit.base import ConfigError
+from shoal.kit.settings import (
+    AdamConfig,
     ContiguousConfig,
     DataConfig,
+    DdpConfig,
     DigitsConfig,
     DirichletConfig,
     GlobalConfig,
     HashConfig,
     LabelConfig,
+    LaunchConfig,
+    LenetConfig,
+    MlpConfig,
+    ModelConfig,
+    NoSyncConfig,
+    OptimizerConfig,
     PartitionConfig,
     RandomConfig,
+    RunConfig,
     SamplingConfig,
+    SgdConfig,
     SpeedConfig,
     StratifiedConfig,
+    TrainConfig,
 )
-from shoal.config.sections.launch import LaunchConfig
-from shoal.config.sections.model import LenetConfig, MlpConfig, ModelConfig
-from shoal.config.sections.optimizer import AdamConfig, OptimizerConfig, SgdConfig
-from shoal.config.sections.train import TrainConfig
-from shoal.errors import ConfigError
-from shoal.launch.cores import threads_per_worker
-from shoal.strategies.ddp.settings import DdpConfig
-from shoal.strategies.settings import NoSyncConfig
+from shoal.kit.training import threads_per_worker
 from shoal_labs.plans import in_parts, seeds_from
 from shoal_labs.runs import NEVER, ONLY_AT_THE_END
 

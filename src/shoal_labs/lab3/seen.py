@@ -5,12 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from shoal.data.dataset import DataSet
-from shoal.data.division import Division, build_division
-from shoal.data.division.coverage import Survey, survey
-from shoal.data.division.partition import divide
-from shoal.data.load import load
-from shoal.errors import ConfigError
+from shoal.kit.base import ConfigError
+from shoal.kit.division import DataSet, Division, Survey, build_division, divide, load, survey
 from shoal_labs.lab3.plan import BATCH_SIZE, DIVISIONS, Lab3Plan, partition_of
 from shoal_labs.lab3.wrong_samplers import OneWorkersRange, SeedPerRank
 

@@ -16,8 +16,7 @@ from typing import final
 import torch
 from torch.utils.data import Sampler
 
-from shoal.data.division.order import epoch_order
-from shoal.data.seeds import generator_for
+from shoal.kit.division import epoch_order, generator_for
 
 
 @final

@@ -7,14 +7,10 @@ from functools import cached_property
 from pathlib import Path
 from statistics import median
 
-from shoal.events.file import read_events
-from shoal.events.folder import RunFolder
-from shoal.events.steps import StepRecord, steps_of
-from shoal.report.communication import WARM_UP_STEPS
-from shoal.report.findings import Measured, inside_run
-from shoal.strategies.pipeline.schedule import ALL, Action, ActionKind
-from shoal.strategies.pipeline.schedules import build
-from shoal.strategies.pipeline.timing import StageTimes, TimedAction, Timeline, timeline
+from shoal.kit.findings import Measured, inside_run
+from shoal.kit.runs import WARM_UP_STEPS, RunFolder, StepRecord, read_events, steps_of
+from shoal.kit.strategies import ALL, Action, ActionKind, StageTimes, TimedAction, Timeline, timeline
+from shoal.kit.strategies import build_schedule as build
 
 _NAME = re.compile(r"([FBIW])(\d+|\*)")
 K = ActionKind

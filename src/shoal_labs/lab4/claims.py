@@ -2,12 +2,20 @@
 
 from collections.abc import Mapping, Sequence
 
-from shoal.compare.weight_difference import FIRST_STEP_BOUND
-from shoal.report.findings import SPREADS, Finding, Measured, Number, Verdict, inside_run
-from shoal.report.paired import Paired, by_rounds, typical
-from shoal.strategies.pipeline.schedules import FORMULAS
-from shoal.strategies.pipeline.timing import UNIT_TIMES
-from shoal.words import Phrase
+from shoal.kit.base import Phrase
+from shoal.kit.findings import (
+    SPREADS,
+    Finding,
+    Measured,
+    Number,
+    Paired,
+    Verdict,
+    by_rounds,
+    inside_run,
+    typical,
+)
+from shoal.kit.runs import FIRST_STEP_BOUND
+from shoal.kit.strategies import FORMULAS, UNIT_TIMES
 from shoal_labs.claims import Bound, Claim, Computed, Pair
 from shoal_labs.lab4.measure import Lab4Measurements
 from shoal_labs.lab4.plan import MICROBATCHES

@@ -1,14 +1,10 @@
 """What fills the lab's page: values, tables, code; and the tables for other programs that it does not show."""
 
-from shoal.events.clocks import BUSY
-from shoal.report.findings import of_samples
-from shoal.report.plain_tables import Records
-from shoal.strategies.pipeline import schedules
-from shoal.strategies.pipeline.schedules import FORMULAS
-from shoal.strategies.pipeline.timing import UNIT_TIMES
-from shoal.strategies.rpc.rpc import Rpc
-from shoal.strategies.tensor import linear
-from shoal.words import Phrase
+from shoal.kit.base import Phrase
+from shoal.kit.findings import of_samples
+from shoal.kit.page import Records
+from shoal.kit.runs import BUSY
+from shoal.kit.strategies import FORMULAS, UNIT_TIMES, Rpc, linear, schedules
 from shoal_labs.lab4.measure import Lab4Measurements, Way
 from shoal_labs.lab4.plan import BATCH_SIZE, MICROBATCHES, MOMENTUM, RATE, SCHEDULES, STAGES
 from shoal_labs.page.page import source

@@ -4,13 +4,20 @@ from functools import partial
 
 import numpy as np
 
-from shoal.explain.timeline_svg import TimelineWords, draw_timeline
-from shoal.report.canvas import Drawing
-from shoal.report.curves import Dash, Line, Panel, Style, coinciding, draw, draw_grid
-from shoal.report.finished_runs import Array
-from shoal.strategies.pipeline.schedule import ActionKind
-from shoal.strategies.pipeline.schedules import FORMULAS
-from shoal.strategies.pipeline.timing import UNIT_TIMES, Timeline
+from shoal.kit.figures import (
+    Dash,
+    Drawing,
+    Line,
+    Panel,
+    Style,
+    TimelineWords,
+    coinciding,
+    draw,
+    draw_grid,
+    draw_timeline,
+)
+from shoal.kit.runs import Array
+from shoal.kit.strategies import FORMULAS, UNIT_TIMES, ActionKind, Timeline
 from shoal_labs.lab4.measure import Lab4Measurements
 from shoal_labs.lab4.plan import MICROBATCHES, SCHEDULES
 from shoal_labs.page.bars import GAP, Bar, BarPanel, Part, draw_bars, time_parts

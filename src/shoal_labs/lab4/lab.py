@@ -1,6 +1,6 @@
 """Lab 4 as a spec for the frame: its settings and where each of its parts is."""
 
-from shoal.data import load
+from shoal.kit.division import data_load as load
 from shoal_labs.frame import LabSpec
 from shoal_labs.lab4.claims import CLAIMS
 from shoal_labs.lab4.content import content, tables

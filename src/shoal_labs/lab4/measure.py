@@ -8,19 +8,23 @@ import numpy as np
 from safetensors import safe_open
 
 from shoal import models
-from shoal.compare.comparison import ComparedRun, compare
-from shoal.compare.weight_difference import first_step_difference
-from shoal.data.load import load
-from shoal.events.file import read_events
-from shoal.events.folder import RunFolder
-from shoal.events.steps import StepRecord, steps_of
-from shoal.report.communication import RankShares
-from shoal.report.findings import Measured, inside_run
-from shoal.report.finished_runs import Array, Run
-from shoal.report.paired import Paired, by_rounds
-from shoal.strategies.pipeline.schedule import Row
-from shoal.strategies.pipeline.schedules import build
-from shoal.training import checkpoint
+from shoal.kit.division import load
+from shoal.kit.findings import Measured, Paired, by_rounds, inside_run
+from shoal.kit.runs import (
+    Array,
+    ComparedRun,
+    RankShares,
+    Run,
+    RunFolder,
+    StepRecord,
+    compare,
+    first_step_difference,
+    read_events,
+    steps_of,
+)
+from shoal.kit.strategies import Row
+from shoal.kit.strategies import build_schedule as build
+from shoal.kit.training import checkpoint
 from shoal_labs.lab4.actions import PipelineSteps, read_pipelined
 from shoal_labs.lab4.plan import BASES, BATCH_SIZE, MICROBATCHES, SCHEDULES, Lab4Plan
 from shoal_labs.lab4.waiting import divided_by_sender

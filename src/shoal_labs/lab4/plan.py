@@ -16,17 +16,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from shoal.config.schema import RunConfig
-from shoal.config.sections.data import DataConfig, DigitsConfig
-from shoal.config.sections.launch import LaunchConfig
-from shoal.config.sections.model import LenetConfig
-from shoal.config.sections.optimizer import SgdConfig
-from shoal.config.sections.train import OutputConfig, TrainConfig
-from shoal.errors import ConfigError
-from shoal.launch.cores import threads_per_worker
-from shoal.strategies.pipeline.settings import PipelineConfig
-from shoal.strategies.rpc.settings import RpcConfig
-from shoal.strategies.settings import NoSyncConfig
+from shoal.kit.base import ConfigError
+from shoal.kit.settings import (
+    DataConfig,
+    DigitsConfig,
+    LaunchConfig,
+    LenetConfig,
+    NoSyncConfig,
+    OutputConfig,
+    PipelineConfig,
+    RpcConfig,
+    RunConfig,
+    SgdConfig,
+    TrainConfig,
+)
+from shoal.kit.training import threads_per_worker
 from shoal_labs.runs import NEVER, ONLY_AT_THE_END
 
 BATCH_SIZE = 128

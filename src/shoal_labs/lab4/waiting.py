@@ -8,10 +8,8 @@ neighbour and micro-batch. In a collective all wait for the last.
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from shoal.events.spans import Span
-from shoal.events.steps import StepRecord
-from shoal.report.communication import WARM_UP_STEPS, RankShares
-from shoal.strategies.pipeline.schedule import Action, Row
+from shoal.kit.runs import WARM_UP_STEPS, RankShares, Span, StepRecord
+from shoal.kit.strategies import Action, Row
 
 MESSAGES = ("send", "recv")
 

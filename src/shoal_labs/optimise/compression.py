@@ -15,23 +15,26 @@ from typing import Any, Literal
 
 import torch
 
-from shoal.codecs.build import build_codec
-from shoal.codecs.codec import Form, Linear
-from shoal.config.schema import RunConfig
-from shoal.config.sections.compression import CompressedConfig
-from shoal.config.sections.data import DataConfig, DigitsConfig
-from shoal.config.sections.exchange import AllReduceConfig, ExchangeConfig
-from shoal.config.sections.launch import LaunchConfig
-from shoal.config.sections.model import MlpConfig, ModelConfig
-from shoal.config.sections.optimizer import AdamConfig, CosineConfig, SgdConfig
-from shoal.config.sections.train import TrainConfig
-from shoal.events.file import read_events
-from shoal.events.folder import RunFolder
-from shoal.report.findings import Measured, inside_run
-from shoal.strategies.ddp.settings import DdpConfig
-from shoal.strategies.exchange.choice import Candidate, GroupCall, received_bytes
-from shoal.strategies.guard import ROW
-from shoal.training.weights import read_model
+from shoal.kit.findings import Measured, inside_run
+from shoal.kit.runs import RunFolder, read_events
+from shoal.kit.settings import (
+    AdamConfig,
+    AllReduceConfig,
+    CompressedConfig,
+    CosineConfig,
+    DataConfig,
+    DdpConfig,
+    DigitsConfig,
+    ExchangeConfig,
+    LaunchConfig,
+    MlpConfig,
+    ModelConfig,
+    RunConfig,
+    SgdConfig,
+    TrainConfig,
+)
+from shoal.kit.strategies import ROW, Candidate, Form, GroupCall, Linear, build_codec, received_bytes
+from shoal.kit.training import read_model
 from shoal_labs.optimise.pareto import pareto_front
 from shoal_labs.optimise.part import accuracy_of
 from shoal_labs.plans import at_least_two, seeds_from

@@ -5,12 +5,25 @@ from typing import Any
 
 import numpy as np
 
-from shoal.report.canvas import Drawing, axes_of, heat_map, legend_below, legend_in, painted, rows_of
-from shoal.report.curves import Dash, Line, Panel, Style, draw
-from shoal.report.findings import over_seeds
-from shoal.report.svg import COLOURS, FRAME
-from shoal.strategies.exchange.choice import GroupCall, received_bytes
-from shoal.words import Phrase
+from shoal.kit.base import Phrase
+from shoal.kit.figures import (
+    COLOURS,
+    FRAME,
+    Dash,
+    Drawing,
+    Line,
+    Panel,
+    Style,
+    axes_of,
+    draw,
+    heat_map,
+    legend_below,
+    legend_in,
+    painted,
+    rows_of,
+)
+from shoal.kit.findings import over_seeds
+from shoal.kit.strategies import GroupCall, received_bytes
 from shoal_labs.optimise.compression import CODECS, FEEDBACK, LINKS, NONE, CompressionMeasurements
 from shoal_labs.page.bars import Bar, BarPanel, Part, draw_bars
 from shoal_labs.page.pictures import Draw

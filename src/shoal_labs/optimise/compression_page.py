@@ -2,14 +2,11 @@
 
 from collections.abc import Sequence
 
-from shoal.codecs.sparse import TopK
-from shoal.config.conditions import Link
-from shoal.report.findings import Finding, Number, Verdict, over_seeds
-from shoal.report.paired import Paired, by_rounds, by_seeds, first_lower
-from shoal.report.plain_tables import Records
-from shoal.strategies.exchange.choice import Candidate, Choice
-from shoal.strategies.exchange.compressed import Compressed
-from shoal.words import Phrase
+from shoal.kit.base import Phrase
+from shoal.kit.findings import Finding, Number, Paired, Verdict, by_rounds, by_seeds, first_lower, over_seeds
+from shoal.kit.page import Records
+from shoal.kit.settings import Link
+from shoal.kit.strategies import Candidate, Choice, Compressed, TopK
 from shoal_labs.claims import Bound, Claim, Computed, Pair
 from shoal_labs.numbers import no_worse, whether
 from shoal_labs.optimise import compression

@@ -12,16 +12,19 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from shoal.config.schema import RunConfig
-from shoal.config.sections.data import DataConfig, SyntheticConfig
-from shoal.config.sections.model import ModelConfig, TransformerConfig
-from shoal.config.sections.optimizer import AdamConfig
-from shoal.config.sections.train import TrainConfig
-from shoal.config.write import to_plain
-from shoal.events.folder import write_whole
-from shoal.memory.techniques import MemoryVariant, single_variants
-from shoal.memory.trial import try_each
-from shoal.report.findings import Measured, inside_run
+from shoal.kit.findings import Measured, inside_run
+from shoal.kit.runs import write_whole
+from shoal.kit.settings import (
+    AdamConfig,
+    DataConfig,
+    ModelConfig,
+    RunConfig,
+    SyntheticConfig,
+    TrainConfig,
+    TransformerConfig,
+    to_plain,
+)
+from shoal.kit.strategies import MemoryVariant, single_variants, try_each
 from shoal_labs.optimise.pareto import pareto_front
 from shoal_labs.runs import Runs
 from shoal_labs.timing.contest import settled

@@ -4,13 +4,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from shoal.memory.techniques import TECHNIQUES
-from shoal.report.canvas import Drawing, axes_of, legend_below, legend_in, painted
-from shoal.report.findings import NOTHING, Number
-from shoal.report.paired import by_rounds
-from shoal.report.svg import COLOURS, FRAME
-from shoal.training.memory.checkpointing import RecomputedBlock
-from shoal.words import Phrase
+from shoal.kit.base import Phrase
+from shoal.kit.figures import COLOURS, FRAME, Drawing, axes_of, legend_below, legend_in, painted
+from shoal.kit.findings import NOTHING, Number, by_rounds
+from shoal.kit.strategies import TECHNIQUES
+from shoal.kit.training import RecomputedBlock
 from shoal_labs.claims import Bound, Claim, Pair
 from shoal_labs.optimise import memory
 from shoal_labs.optimise.memory import PLAIN, MemoryMeasurements, Tried

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from shoal.report.paired import by_rounds, first_higher, first_lower, typical
+from shoal.kit.findings import by_rounds, first_higher, first_lower, typical
 
 
 def pareto_front(times: Mapping[str, Sequence[float]], values: Mapping[str, Sequence[float]]) -> list[str]:

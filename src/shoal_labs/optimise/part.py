@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from shoal.config.schema import RunConfig
-from shoal.report.findings import Number
-from shoal.report.finished_runs import read_run
-from shoal.report.paired import by_rounds
-from shoal.report.plain_tables import Records
+from shoal.kit.findings import Number, by_rounds
+from shoal.kit.page import Records
+from shoal.kit.runs import read_run
+from shoal.kit.settings import RunConfig
 from shoal_labs.claims import Claim, Pair
 from shoal_labs.page.pictures import Draw
 from shoal_labs.page.template import Content

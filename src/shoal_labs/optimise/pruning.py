@@ -18,18 +18,20 @@ import torch
 from torch import nn
 
 from shoal import data
-from shoal.config.schema import RunConfig
-from shoal.config.sections.data import DataConfig, DigitsConfig
-from shoal.config.sections.model import LenetConfig, ModelConfig
-from shoal.config.sections.optimizer import AdamConfig
-from shoal.config.sections.prune import NoPruneConfig
-from shoal.config.sections.train import TrainConfig
-from shoal.events.folder import RunFolder
-from shoal.prune.channels.widths import rebuild
-from shoal.report.findings import Measured, inside_run, over_seeds
-from shoal.training.build import build_model
-from shoal.training.prune.one_shot import prune_once, pruning_config
-from shoal.training.saved import open_saved
+from shoal.kit.findings import Measured, inside_run, over_seeds
+from shoal.kit.runs import RunFolder
+from shoal.kit.settings import (
+    AdamConfig,
+    DataConfig,
+    DigitsConfig,
+    LenetConfig,
+    ModelConfig,
+    NoPruneConfig,
+    RunConfig,
+    TrainConfig,
+)
+from shoal.kit.strategies import rebuild
+from shoal.kit.training import build_model, open_saved, prune_once, pruning_config
 from shoal_labs.optimise.part import accuracy_of
 from shoal_labs.plans import seeds_from
 from shoal_labs.runs import ONLY_AT_THE_END, Runs

@@ -6,14 +6,12 @@ from statistics import fmean
 
 import numpy as np
 
-from shoal.prune.masks import keep_best
-from shoal.report.canvas import Drawing
-from shoal.report.curves import Dash, Line, Panel, Style, draw_apart
-from shoal.report.findings import Finding, Number, inside_run, over_seeds
-from shoal.report.finished_runs import Array
-from shoal.report.paired import FEWEST, Paired, by_seeds
-from shoal.report.plain_tables import Records
-from shoal.words import Phrase
+from shoal.kit.base import Phrase
+from shoal.kit.figures import Dash, Drawing, Line, Panel, Style, draw_apart
+from shoal.kit.findings import FEWEST, Finding, Number, Paired, by_seeds, inside_run, over_seeds
+from shoal.kit.page import Records
+from shoal.kit.runs import Array
+from shoal.kit.strategies import keep_best
 from shoal_labs.claims import Claim, Computed, Pair
 from shoal_labs.numbers import whether
 from shoal_labs.optimise import pruning

@@ -23,20 +23,22 @@ from statistics import fmean
 from typing import Literal
 
 from shoal import data
-from shoal.config.conditions import Bottleneck
-from shoal.config.schema import RunConfig
-from shoal.config.sections.data import DataConfig, DigitsConfig
-from shoal.config.sections.launch import LaunchConfig
-from shoal.config.sections.model import LenetConfig, ModelConfig
-from shoal.config.sections.optimizer import SgdConfig
-from shoal.config.sections.sync import SyncConfig
-from shoal.config.sections.train import TrainConfig
-from shoal.events.file import Record, read_events
-from shoal.events.folder import RunFolder
-from shoal.events.steps import StepRecord, settled, steps_of
-from shoal.report.findings import Measured, inside_run
-from shoal.strategies.ddp.settings import DdpConfig
-from shoal.strategies.server.settings import ServerConfig
+from shoal.kit.findings import Measured, inside_run
+from shoal.kit.runs import Record, RunFolder, StepRecord, read_events, settled, steps_of
+from shoal.kit.settings import (
+    Bottleneck,
+    DataConfig,
+    DdpConfig,
+    DigitsConfig,
+    LaunchConfig,
+    LenetConfig,
+    ModelConfig,
+    RunConfig,
+    ServerConfig,
+    SgdConfig,
+    SyncConfig,
+    TrainConfig,
+)
 from shoal_labs.runs import ONLY_AT_THE_END, Runs
 
 BATCH_SIZE = 63

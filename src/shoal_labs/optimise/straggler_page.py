@@ -8,14 +8,12 @@ from functools import partial
 
 import numpy as np
 
-from shoal.report.canvas import Drawing
-from shoal.report.curves import Dash, Line, Panel, Style, draw
-from shoal.report.findings import Finding, Number, of_samples
-from shoal.report.paired import Paired, by_rounds, first_lower
-from shoal.report.plain_tables import Records
-from shoal.strategies.server.ledger import Ledger
-from shoal.training.hooks.balance import balanced
-from shoal.words import Phrase
+from shoal.kit.base import Phrase
+from shoal.kit.figures import Dash, Drawing, Line, Panel, Style, draw
+from shoal.kit.findings import Finding, Number, Paired, by_rounds, first_lower, of_samples
+from shoal.kit.page import Records
+from shoal.kit.strategies import Ledger
+from shoal.kit.training import balanced
 from shoal_labs.claims import Bound, Claim, Computed, Pair
 from shoal_labs.optimise import straggler
 from shoal_labs.optimise.part import Part, in_turns

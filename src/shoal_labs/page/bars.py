@@ -6,9 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shoal.report.canvas import PAGE_IN, PHONE_IN, Drawing, axes_of, legend_below, legend_in, painted, rows_of
-from shoal.report.findings import Measured
-from shoal.report.svg import COLOURS, FRAME
+from shoal.kit.figures import (
+    COLOURS,
+    FRAME,
+    PAGE_IN,
+    PHONE_IN,
+    Drawing,
+    axes_of,
+    legend_below,
+    legend_in,
+    painted,
+    rows_of,
+)
+from shoal.kit.findings import Measured
 from shoal_labs.words import Words
 
 ROW_IN, TWO_LINES_IN, EDGES_IN = 0.27, 0.36, 0.95

@@ -3,69 +3,14 @@
 import inspect
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
 
-from shoal.report.document import Block, Code, Figure, Heading, Paragraph, Table
+from shoal.kit.page import Block, Code, Paragraph, Table
 from shoal_labs.handout.regions import without_linter_marks
-from shoal_labs.page.pictures import Pictures
 from shoal_labs.runs import Runs
 from shoal_labs.words import Words
 
 PAGE_COLUMNS = 88
 """Characters of code that fit on a line of the page."""
-
-
-@dataclass(frozen=True)
-class Page:
-    """A lab's words and figures, and the blocks made of them.
-
-    A section named `speed` has its words under `speed.heading`, `speed.intro`, `speed.table`, `speed.<name>_column`,
-    `speed.caption` and `speed.alt`. Values that a sentence does not mention are ignored.
-    """
-
-    words: Words
-    pictures: Pictures
-
-    def __call__(self, key: str, /, **values: Any) -> str:
-        """The sentence of a key."""
-        return self.words(key, **values)
-
-    def section(self, name: str, **values: Any) -> list[Block]:
-        """Heading and introduction of a section of the results."""
-        return [Heading(self(f"{name}.heading"), 3), Paragraph(self(f"{name}.intro", **values))]
-
-    def figure(self, name: str, section: str = "", **values: Any) -> Figure:
-        """A figure with the caption of its section, which has the figure's name unless another is given."""
-        caption, alt = (self(f"{section or name}.{part}", **values) for part in ("caption", "alt"))
-        return self.pictures.figure(name, caption, alt)
-
-    def header(self, section: str, *columns: str, **values: Any) -> list[str]:
-        """The header of a section's table."""
-        return [self(f"{section}.{column}_column", **values) for column in columns]
-
-    def table(
-        self,
-        section: str,
-        header: Sequence[str],
-        rows: Sequence[Sequence[str]],
-        right: frozenset[int] | None = None,
-        **values: Any,
-    ) -> Table:
-        """The table of a section. Unless `right` says otherwise, all columns but the first hold numbers."""
-        right = frozenset(range(1, len(header))) if right is None else right
-        return Table(self(f"{section}.table", **values), header, rows, right)
-
-    def parts(self, section: str, names: Sequence[str]) -> list[Block]:
-        """Headings with a paragraph each: `<section>.<name>_heading` and `<section>.<name>`."""
-        return [
-            block
-            for name in names
-            for block in (
-                Heading(self(f"{section}.{name}_heading"), 3),
-                Paragraph(self(f"{section}.{name}")),
-            )
-        ]
 
 
 def opening(command: str, runs: Runs, busy: float = 0.0) -> list[Block]:
@@ -81,16 +26,6 @@ def opening(command: str, runs: Runs, busy: float = 0.0) -> list[Block]:
         Paragraph(words("intro.command")),
         Code(command, language="sh"),
         *taken_over(runs),
-    ]
-
-
-def old_opening(quick: bool, command: str, runs: Runs, busy: float = 0.0) -> list[Block]:
-    """The opening of a lab whose page is no template yet."""
-    words = runs.words
-    return [
-        Paragraph(words("intro.question")),
-        *([Paragraph(words("intro.quick"))] if quick else []),
-        *opening(command, runs, busy),
     ]
 
 

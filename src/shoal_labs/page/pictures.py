@@ -4,9 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from shoal.report.canvas import Drawing, font_for
-from shoal.report.document import Figure
-from shoal.report.svg import for_page
+from shoal.kit.figures import Drawing, font_for, for_page
+from shoal.kit.page import Figure
 from shoal_labs.words import Words
 
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from shoal.report.findings import Measured
-from shoal.report.plain_tables import Records
-from shoal.words import Phrase
+from shoal.kit.base import Phrase
+from shoal.kit.findings import Measured
+from shoal.kit.page import Records
 from shoal_labs.numbers import scientific
 from shoal_labs.words import Words
 

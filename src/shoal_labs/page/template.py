@@ -37,18 +37,8 @@ from importlib import resources
 from string import Formatter
 from typing import Any
 
-from shoal.report.document import (
-    Block,
-    Bullets,
-    Code,
-    Document,
-    Formula,
-    Heading,
-    Judgement,
-    Paragraph,
-    Table,
-)
-from shoal.report.findings import Finding
+from shoal.kit.findings import Finding
+from shoal.kit.page import Block, Bullets, Code, Document, Formula, Heading, Judgement, Paragraph, Table
 from shoal_labs.page.pictures import Pictures
 from shoal_labs.page.table import PageTable, cell
 from shoal_labs.words import Words

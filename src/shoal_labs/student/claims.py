@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from shoal.report.findings import Finding
-from shoal.report.paired import Paired, first_higher, first_lower
+from shoal.kit.findings import Finding, Paired, first_higher, first_lower
 from shoal_labs.lab2.check.averages import calls_only
 from shoal_labs.lab3.claims import MARGIN
 from shoal_labs.numbers import no_worse, whether

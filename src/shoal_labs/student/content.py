@@ -3,9 +3,9 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from shoal.report.findings import Finding, over_seeds
-from shoal.report.plain_tables import Records
-from shoal.words import Phrase
+from shoal.kit.base import Phrase
+from shoal.kit.findings import Finding, over_seeds
+from shoal.kit.page import Records
 from shoal_labs.page.table import Cell, PageTable
 from shoal_labs.page.template import Content
 from shoal_labs.student.part import StudentMeasured

@@ -6,8 +6,7 @@ from itertools import cycle
 
 import numpy as np
 
-from shoal.report.canvas import Drawing
-from shoal.report.curves import Line, Panel, Style, draw, seeds_line
+from shoal.kit.figures import Drawing, Line, Panel, Style, draw, seeds_line
 from shoal_labs.page.pictures import Draw
 from shoal_labs.student.content import unit_of_loss
 from shoal_labs.student.part import FEW, LAST, StudentMeasured, StudentPart, StudentRun, drawable

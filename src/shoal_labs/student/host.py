@@ -10,13 +10,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from shoal.config.schema import RunConfig
-from shoal.config.write import from_plain, to_plain
-from shoal.errors import ConfigError, DivergedError
-from shoal.events.folder import RunFolder
-from shoal.launch.run import launch_run
-from shoal.training.observer import Observer, Silent
-from shoal.training.result import Result
+from shoal.kit.base import ConfigError, DivergedError
+from shoal.kit.runs import RunFolder
+from shoal.kit.settings import RunConfig, from_plain, to_plain
+from shoal.kit.training import Observer, Result, Silent, launch_run
 from shoal_labs.check.nodes import Node, run_nodes
 from shoal_labs.check.trial import called, failures
 from shoal_labs.student.submission import Submission, in_words

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from shoal import data, models
-from shoal.config.sections.data import DigitsConfig
-from shoal.config.sections.model import LenetConfig
-from shoal.data.dataset import DataSet
+from shoal.kit.division import DataSet
+from shoal.kit.settings import DigitsConfig, LenetConfig
 
 BATCH = 64
 RATE = 0.1

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from shoal.errors import ConfigError
-from shoal.report.findings import Finding
+from shoal.kit.base import ConfigError
+from shoal.kit.findings import Finding
 from shoal_labs.frame import LabSpec
 from shoal_labs.runs import Runs
 from shoal_labs.settings import LabSettings

@@ -6,7 +6,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Literal
 
-from shoal.errors import ConfigError, ShoalError
+from shoal.kit.base import ConfigError, ShoalError
 from shoal_labs.check.fault import Fault
 from shoal_labs.check.solution import check_folders, find_file
 from shoal_labs.check.student import code_files

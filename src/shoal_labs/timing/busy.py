@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from shoal.report.findings import Finding
+from shoal.kit.findings import Finding
 
 BUSY = 0.1
 """A machine is busy if other programs use more than this part of its cores, and leave less than one of them idle."""

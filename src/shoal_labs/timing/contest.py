@@ -9,8 +9,7 @@ from typing import TypeVar
 
 import torch
 
-from shoal.report.findings import Measured, inside_run
-from shoal.report.paired import Paired, by_rounds
+from shoal.kit.findings import Measured, Paired, by_rounds, inside_run
 
 Name = TypeVar("Name")
 

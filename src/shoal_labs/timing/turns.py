@@ -18,15 +18,10 @@ from statistics import median
 from threading import Event, Thread
 from typing import TypeVar
 
-from shoal.compare.earlier import earlier_result
-from shoal.compare.watch import LINE_EVERY_S
-from shoal.config.schema import RunConfig
-from shoal.errors import WorkerError
-from shoal.events.file import read_events
-from shoal.events.folder import RunFolder
-from shoal.events.steps import steps_of
-from shoal.launch.run import launch_run
-from shoal.training.stop import interrupted_by
+from shoal.kit.base import WorkerError
+from shoal.kit.runs import LINE_EVERY_S, RunFolder, earlier_result, read_events, steps_of
+from shoal.kit.settings import RunConfig
+from shoal.kit.training import interrupted_by, launch_run
 from shoal_labs.runs import Runs
 from shoal_labs.timing.contest import settled
 

@@ -8,6 +8,7 @@ import pytest
 from outcomes import OUTCOMES_OF_A_COMPARISON
 
 from shoal.report.document import Judgement
+from shoal.report.findings import Finding, Pairs
 from shoal.report.paired import by_seeds
 from shoal_labs.catalogue import LABS
 from shoal_labs.claims import Bound, Pair, judged
@@ -124,3 +125,20 @@ def test_a_template_has_no_marks_but_those_that_a_page_knows(spec, lang):
             for line in piece.lines:
                 plain = re.sub(r"\*\*.+?\*\*|`[^`]*`", "", line)
                 assert not re.search(r"\*[^\s*][^*\n]*\*", plain), line
+
+
+def test_a_finding_says_yes_and_no_and_how_often_the_sign_was_the_same():
+    words = load_lab("1").words("en")
+    finding = Finding("sinks", {"deep": True}, "fails", Pairs(14, 15, "rounds"))
+    page = Page(Content(), {"sinks": [finding]}, Pictures({}), words, {})
+    document, _ = page.document(
+        "{finding:sinks}\n: It sinks.\n: numbers: Deep: {deep}.\n: holds: A\n: fails: B\n"
+    )
+    (found,) = document.blocks
+    assert found.numbers == "Deep: yes. Round by round the difference has the same sign in 14 of 15 pairs."
+
+
+@pytest.mark.parametrize(("lang", "sentence"), [("en", "does not hold 1,"), ("zh", "不成立 1 条")])
+def test_one_is_counted_without_a_plural(lang, sentence):
+    words = load_lab("1").words(lang)
+    assert sentence in words("analysis.counts", holds=0, fails=1, undecided=1)

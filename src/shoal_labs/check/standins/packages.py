@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from shoal import data
-from shoal.config.sections.data import DigitsConfig
+from shoal.kit.settings import DigitsConfig
 
 NUM_TRAINED = 2000
 """Digits of the training set that the stand-in has: a check takes a few steps."""

@@ -18,7 +18,7 @@ from typing import Any, get_args
 import torch
 from torch.distributed import rpc
 
-from shoal.comm.threads.meetings import frames_of
+from shoal.kit.training import frames_of
 from shoal_labs.check.fault import Fault, fault, from_plain, to_plain
 from shoal_labs.check.nodes import Node, run_nodes
 from shoal_labs.check.trial import failures

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from shoal.report.findings import Finding
-from shoal.report.paired import by_rounds
+from shoal.kit.findings import Finding, by_rounds
 from shoal_labs.runs import Runs
 from shoal_labs.student import claims
 from shoal_labs.student.host import StudentHost

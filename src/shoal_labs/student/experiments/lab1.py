@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import fields, replace
 
-from shoal.config.write import to_plain
-from shoal.errors import ConfigError, DivergedError
-from shoal.report.findings import Finding
+from shoal.kit.base import ConfigError, DivergedError
+from shoal.kit.findings import Finding
+from shoal.kit.settings import to_plain
 from shoal_labs.claims import judged
 from shoal_labs.lab1.content import content as lab1_content
 from shoal_labs.lab1.lab import LAB as LAB1

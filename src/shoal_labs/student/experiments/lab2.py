@@ -7,8 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from shoal.report.findings import Finding, inside_run
-from shoal.report.paired import by_rounds, by_seeds
+from shoal.kit.findings import Finding, by_rounds, by_seeds, inside_run
 from shoal_labs.check.nodes import Node
 from shoal_labs.lab2.check.averages import AVERAGES
 from shoal_labs.runs import Runs

@@ -5,12 +5,9 @@ The loop, the averaging of gradients and the data are Shoal's, so only the divis
 
 from collections.abc import Sequence
 
-from shoal.config.write import to_plain
-from shoal.data.division.coverage import expected_coverage_of_sampling
-from shoal.data.division.samplers import RandomSampler
-from shoal.data.load import load
-from shoal.report.findings import Finding
-from shoal.report.paired import by_seeds
+from shoal.kit.division import RandomSampler, expected_coverage_of_sampling, load
+from shoal.kit.findings import Finding, by_seeds
+from shoal.kit.settings import to_plain
 from shoal_labs.lab3.lab import LAB as LAB3
 from shoal_labs.lab3.own_loop import WAYS, OwnResult, Way, train_way
 from shoal_labs.lab3.plan import Lab3Plan

@@ -6,7 +6,7 @@ are not used.
 
 from collections.abc import Sequence
 
-from shoal.report.findings import Finding
+from shoal.kit.findings import Finding
 from shoal_labs.check.fault import Fault, fault
 from shoal_labs.check.nodes import Node
 from shoal_labs.lab4.check.parts import MICROBATCHES, microbatch_flag, workers_of

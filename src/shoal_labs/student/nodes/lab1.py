@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from shoal import data, models
-from shoal.config.write import from_plain
-from shoal.data.division.order import epoch_order
+from shoal.kit.division import epoch_order
+from shoal.kit.settings import from_plain
 from shoal_labs.check.student import class_like, with_method, written
 from shoal_labs.lab1.plan import BATCH_SIZE, Name
 from shoal_labs.student.loop import apart, flat

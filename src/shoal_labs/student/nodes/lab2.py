@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed import distributed_c10d as c10d
 
-from shoal.data.dataset import DataSet
+from shoal.kit.division import DataSet
 from shoal_labs.check.student import written
 from shoal_labs.student.loop import accuracy, apart, batches, digits, flat, network, train, train_in_parts
 

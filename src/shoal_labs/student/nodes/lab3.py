@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shoal.config.write import from_plain
+from shoal.kit.settings import from_plain
 from shoal_labs.check.student import with_method, written
 from shoal_labs.lab3.own_loop import Way, train_way
 

@@ -1,0 +1,65 @@
+"""What figures are drawn with."""
+
+from shoal.explain.picture import LARGE, SMALL, svg_box, svg_of, svg_text
+from shoal.explain.timeline_svg import TimelineWords, draw_timeline
+from shoal.report.canvas import (
+    PAGE_IN,
+    PHONE_IN,
+    Drawing,
+    axes_of,
+    font_for,
+    heat_map,
+    legend_below,
+    legend_in,
+    painted,
+    rows_of,
+)
+from shoal.report.curves import (
+    MOST_COLUMNS,
+    Dash,
+    Line,
+    Mark,
+    Panel,
+    Style,
+    coinciding,
+    draw,
+    draw_apart,
+    draw_grid,
+    seeds_line,
+)
+from shoal.report.svg import COLOURS, FRAME, GRAPH, for_page
+
+__all__ = [
+    "COLOURS",
+    "FRAME",
+    "GRAPH",
+    "LARGE",
+    "MOST_COLUMNS",
+    "PAGE_IN",
+    "PHONE_IN",
+    "SMALL",
+    "Dash",
+    "Drawing",
+    "Line",
+    "Mark",
+    "Panel",
+    "Style",
+    "TimelineWords",
+    "axes_of",
+    "coinciding",
+    "draw",
+    "draw_apart",
+    "draw_grid",
+    "draw_timeline",
+    "font_for",
+    "for_page",
+    "heat_map",
+    "legend_below",
+    "legend_in",
+    "painted",
+    "rows_of",
+    "seeds_line",
+    "svg_box",
+    "svg_of",
+    "svg_text",
+]
