@@ -163,8 +163,8 @@ def _variances(measured: M) -> dict[str, Number]:
     smallest = SMALLEST * variances[SMALLEST]
     shown = [{"batch": size, "value": f"{value:.2f}"} for size, value in variances.items()]
     apart = max(abs(size * value / smallest - 1) for size, value in variances.items())
-    named = tuple(Phrase("each.batch", values) for values in shown)
-    return {"apart": apart, "percent": 100 * apart, "variances": named}
+    phrases = tuple(Phrase("each.batch", values) for values in shown)
+    return {"apart": apart, "percent": 100 * apart, "variances": phrases}
 
 
 def _batches(measured: M) -> dict[str, Number]:
@@ -277,11 +277,7 @@ CLAIMS: tuple[Claim[M], ...] = (
     Pair(
         "seldom_label_costs", "random > label", _accuracies("seldom-random", "seldom-label"), _most, scale=100
     ),
-    Bound(
-        "variance_falls",
-        f"apart <= {VARIANCE_NEAR}",
-        _variances,
-    ),
+    Bound("variance_falls", f"apart <= {VARIANCE_NEAR}", _variances),
     Pair(
         "large_batch_costs",
         "small > large",
