@@ -97,7 +97,7 @@ def main() -> int:
     args = parser.parse_args()
     torch.set_num_threads(1)
     plain = run_of(args.layers, args.width, args.batch)
-    warm_up(plain, CPU)
+    warm_up(CPU)
     # Replaced one setting at a time: parameters in bf16 set the precision, too.
     configs = {name: replace(plain, memory=memory) for name, memory in SETTINGS.items()}
     met = memory(configs, args.json)

@@ -9,7 +9,7 @@ A lab is a `LabSpec`: what is particular to it, and nothing else. The frame does
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar, get_args
@@ -74,6 +74,8 @@ class LabSpec(Generic[Plan, Measured]):
     """Reads the runs; a lab whose runs depend on each other trains them here."""
     claims: Sequence[Claim[Measured]] = ()
     figures: Callable[[Measured], Mapping[str, Draw]]
+    drawings: Mapping[str, Draw] = field(default_factory=dict[str, Draw])
+    """Figures of the principle, which need no measurement."""
     content: Callable[[Measured], Content]
     """What fills the places of the page's template."""
     last_table: str
@@ -191,7 +193,7 @@ def _write_page(
             each={"quick": [{}] * plan.quick, **content.each},
         ),
         findings,
-        draw_all(words, lab.figures(measured)),
+        draw_all(words, {**lab.drawings, **lab.figures(measured)}),
         words,
         {
             "opening": opening(command, runs, busy),

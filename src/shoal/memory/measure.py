@@ -165,7 +165,7 @@ def _from_data(sizes: dict[str, Any], components: list[dict[str, Any]], **others
 def _measured(config: RunConfig, device: torch.device, group: Group) -> dict[str, Any]:
     """The data of this worker's `WorkerMemory`."""
     watch = MemoryWatch(device)
-    warm_up(config, device)
+    warm_up(device)
     group.barrier().wait()
     is_gpu = device.type == "cuda"
     if not is_gpu:

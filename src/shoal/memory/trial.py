@@ -118,7 +118,7 @@ def _tried(config: RunConfig, device: torch.device, group: Group, most: int, lon
     Phase 1: `most` steps, for the peak and the time. More would raise the peak, because gaps of the heap grow.
     Phase 2: further steps for the time alone.
     """
-    warm_up(config, device)
+    warm_up(device)
     group.barrier().wait()
     peak = PeakMemory(device)
     run = build(config, device, traced(group))

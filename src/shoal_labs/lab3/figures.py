@@ -25,11 +25,10 @@ from shoal.kit.figures import (
 )
 from shoal.kit.runs import Array
 from shoal_labs.lab3.batches import SMALLEST
-from shoal_labs.lab3.loading_svg import loading_svg
 from shoal_labs.lab3.measure import Lab3Measurements, Learnt, Pace
 from shoal_labs.lab3.plan import ALIKE, ALL_CORES, DIVISIONS, ONE_CORE, SLOW_RANDOM, TIMED, UNLIKE
 from shoal_labs.page.bars import GAP, Bar, BarPanel, RatioPanel, draw_bars, time_parts
-from shoal_labs.page.pictures import Draw, Svg
+from shoal_labs.page.pictures import Draw
 from shoal_labs.words import Words
 
 LOOKS: dict[str, tuple[str, Dash, str]] = {
@@ -58,7 +57,6 @@ def figures(measured: Lab3Measurements) -> dict[str, Draw]:
         for workers, name in curve_names(measured.plan.workers).items()
     }
     return {
-        "loading": Svg(loading_svg),
         "owners": partial(owners_figure, measured),
         **curves,
         "speed": partial(speed_figure, measured),

@@ -6,7 +6,7 @@ from typing import Any
 
 from shoal.kit.base import ConfigError
 from shoal.kit.findings import Finding
-from shoal_labs.frame import LabSpec
+from shoal_labs.frame import LabSpec, load_lab
 from shoal_labs.runs import Runs
 from shoal_labs.settings import LabSettings
 from shoal_labs.student.claims import NAMES
@@ -75,6 +75,7 @@ def student_lab(experiment: StudentExperiment, **more: Any) -> LabSpec[StudentPl
         "measure": lambda plan, runs: measure(experiment, plan, runs),
         "findings": lambda measured: by_claim(experiment.findings(measured)),
         "figures": figures,
+        "drawings": load_lab(experiment.number).drawings,
         "tables": tables,
         "content": lambda measured: content(measured, by_claim(experiment.findings(measured))),
         "last_table": "facts",

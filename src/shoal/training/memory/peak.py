@@ -17,7 +17,6 @@ from torch import nn
 from torch.nn import functional as F
 
 from shoal.config.schema import RunConfig
-from shoal.config.sections.values import Custom
 from shoal.data.dataset import DataSet
 from shoal.errors import ConfigError
 from shoal.strategies.pieces.freed_memory import return_freed_memory
@@ -85,18 +84,14 @@ def _shared() -> int:
     return 0
 
 
-def warm_up(config: RunConfig, device: torch.device) -> None:
-    """Load what torch loads when it is first used: no part of training's memory.
-
-    An optimizer of torch's loads its compiler, which takes a second: only the user's own may be one.
-    """
+def warm_up(device: torch.device) -> None:
+    """Load what torch loads when it is first used: no part of training's memory."""
     net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(2 * 6 * 6, 8)).to(device)
     for _ in range(2):
         F.cross_entropy(
             net(torch.zeros(2, 1, 8, 8, device=device)), torch.zeros(2, dtype=torch.long, device=device)
         ).backward()
-    if isinstance(config.optimizer, Custom):
-        torch.optim.Adam(net.parameters()).step()
+    torch.optim.Adam(net.parameters()).step()
 
 
 @final
@@ -106,7 +101,7 @@ class MemoryLimit(Hook):
     def __init__(self, config: RunConfig, device: torch.device) -> None:
         self._budget = config.memory.budget_bytes
         if self._budget is not None:
-            warm_up(config, device)
+            warm_up(device)
             self._meter = PeakMemory(device)
         self._data = 0
         self._steps = 0

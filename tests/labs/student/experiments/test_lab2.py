@@ -69,7 +69,7 @@ def test_nodes_whose_weights_are_not_numbers_are_not_said_to_differ():
         runs = (StudentRun([2.0, 1.0], 0.1),) * 4
         part = StudentPart("allreduce", "Yours", runs, runs, [64, 128], numbers)
         found = findings(StudentMeasured(StudentPlan(None, TINY), {"allreduce": part}, ()))
-        return [finding.claim for finding in found["own"]]
+        return [finding.claim for finding in found]
 
     assert "own_nodes" in claims(between=0.5)
     assert "own_nodes" not in claims(between=math.inf)
