@@ -16,7 +16,7 @@ class LabSettings(Flags):
     """What every lab takes."""
 
     quick: bool = False
-    """Use fewer steps and samples: about two minutes on two cores."""
+    """Use fewer steps and samples: one to five minutes on two cores."""
     lang: Literal["en", "zh"] = "en"
     """Language of the report."""
     out: Path | None = None
