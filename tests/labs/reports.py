@@ -2,6 +2,7 @@
 
 import csv
 import re
+from pathlib import PurePosixPath
 
 import pytest
 
@@ -75,8 +76,11 @@ def assert_whole(folder, words):
     prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
     assert "{" not in prose
     assert "pyright" not in text
-    for path in re.findall(r"!\[.*?\]\((.*?)\)", text):
+    shown = re.findall(r"!\[.*?\]\((.*?)\)", text)
+    for path in shown:
         assert (folder / path).exists()
+    drawn = {path.stem for path in (folder / "figures").glob("*")}
+    assert drawn == {PurePosixPath(path).stem for path in shown}, "a figure that no place shows"
 
 
 def assert_judged(outcome, words, except_for=frozenset(), claims=()):

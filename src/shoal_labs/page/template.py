@@ -26,8 +26,7 @@
 
     {opening} {machine} {counts}             what all labs share: `SHARED`
 
-`{x:sci}` writes a small number in powers of ten. A place that the lab does not fill is an error, and so is anything of
-the lab's that no place shows (`unused`).
+`{x:sci}` writes a small number in powers of ten. A place that the lab does not fill is an error.
 """
 
 import re
@@ -185,12 +184,8 @@ class Page:
                     title = self._filled(piece.lines[0], values)
                     continue
                 made = self._blocks(piece, values)
-                if piece.kind == "table":
-                    tables |= (
-                        {piece.name: next(block for block in made if isinstance(block, Table))}
-                        if made
-                        else {}
-                    )
+                if made and isinstance(made[0], Table):
+                    tables.setdefault(piece.name, made[0])
                 blocks += made
         return Document(title, self.words.lang, blocks), tables
 
@@ -277,23 +272,6 @@ class Page:
             self._filled(parts["numbers"], finding.numbers) + paired,
             reason,
         )
-
-    def unused(self, template: str) -> list[str]:
-        """What the lab made and no place shows."""
-        named = {
-            (piece.kind.replace("output", "code"), _named(piece, values))
-            for piece in pieces(template)
-            for values in self._repetitions(piece.repeat)
-        }
-        made = {
-            "figure": self.pictures.drawings,
-            "table": self.content.tables,
-            "code": self.content.code,
-            "finding": self.findings,
-        }
-        return [
-            f"{kind}:{name}" for kind, names in made.items() for name in names if (kind, name) not in named
-        ]
 
 
 class _Filler(Formatter):

@@ -2,7 +2,6 @@
 
 import re
 import string
-from dataclasses import replace
 
 import pytest
 from outcomes import OUTCOMES_OF_A_COMPARISON
@@ -107,14 +106,6 @@ def test_a_place_that_the_lab_does_not_fill_is_an_error():
     ):
         with pytest.raises(KeyError, match="nothing"):
             page.document(f"# A page\n\n{text}\n")
-
-
-def test_what_no_place_shows_is_named():
-    page = page_of(
-        (Bound("small", "error <= 1", lambda error: {"error": error}),), 0, load_lab("1").words("en")
-    )
-    page = replace(page, content=Content(code={"step": "w -= g"}))
-    assert page.unused("# A page\n") == ["code:step", "finding:small"]
 
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
