@@ -18,23 +18,31 @@ from shoal.training.stop import Series, StopRequest
 OWN_DATA = """
 import signal, threading, time
 
-def read(number: int):
+class Interrupted:
+    def __init__(self, number):
+        self.number = number
+
+    def __del__(self):  # Python drops exceptions that leave this method
+        signal.raise_signal(self.number)
+
+def read(number: int, place: str = "code"):
     if threading.current_thread().name != "rank 1":
-        signal.raise_signal(number)
+        signal.raise_signal(number) if place == "code" else Interrupted(number)
     for _ in range(500):  # a thread reads on after the run has ended, and the next run in this process waits for it
         time.sleep(0.01)
     raise AssertionError("the data are read on")
 """
 
 
+@pytest.mark.parametrize("place", ["code", "destructor"])
 @pytest.mark.parametrize("launcher", ["--strategy single", "--strategy naive --workers 2 --launcher threads"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_the_data_are_read_ends_the_run_at_once(
-    tmp_path, monkeypatch, capsys, launcher, number
+    tmp_path, monkeypatch, capsys, launcher, number, place
 ):
     (tmp_path / "own_data.py").write_text(OWN_DATA)
     monkeypatch.syspath_prepend(tmp_path)
-    words = f"--data own_data:read --data.number {int(number)} --model mlp --epochs 1 --device cpu {launcher}"
+    words = f"--data own_data:read --data.number {int(number)} --data.place {place} --model mlp --epochs 1 --device cpu {launcher}"
     assert main(["train", *words.split(), "--runs-dir", str(tmp_path / "runs"), "--quiet"]) == 128 + number
     assert "interrupted" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()

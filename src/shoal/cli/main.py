@@ -12,7 +12,7 @@ from typing import Any
 from shoal import __version__
 from shoal.cli import text
 from shoal.cli.command import Command, CommandGroup
-from shoal.cli.interrupts import ending_while_torch_loads, exit_code_of
+from shoal.cli.interrupts import ending_while_torch_loads, exit_code_of, repeating_lost_interrupts
 from shoal.errors import ConfigError, ShoalError, sys_exit_error, unknown
 from shoal.launch.process.template import keeping_templates
 
@@ -75,7 +75,12 @@ def main(argv: Sequence[str] | None = None, command: CommandGroup | None = None)
     # Torch reads it when it is loaded. Its warnings of broken connections are stacks of C++; our errors name the rank.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     try:
-        with ending_while_torch_loads(), warnings.catch_warnings(), keeping_templates():
+        with (
+            ending_while_torch_loads(),
+            repeating_lost_interrupts(),
+            warnings.catch_warnings(),
+            keeping_templates(),
+        ):
             warnings.showwarning = text.caution
             return command.execute(words) if command else _dispatch(words)
     except ShoalError as error:
