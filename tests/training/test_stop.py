@@ -42,8 +42,11 @@ def test_a_signal_while_the_data_are_read_ends_the_run_at_once(
 ):
     (tmp_path / "own_data.py").write_text(OWN_DATA)
     monkeypatch.syspath_prepend(tmp_path)
-    words = f"--data own_data:read --data.number {int(number)} --data.place {place} --model mlp --epochs 1 --device cpu {launcher}"
-    assert main(["train", *words.split(), "--runs-dir", str(tmp_path / "runs"), "--quiet"]) == 128 + number
+    words = f"--data own_data:read --data.number {int(number)} --data.place {place} --model mlp --epochs 1 {launcher}"
+    assert (
+        main(["train", *words.split(), "--device", "cpu", "--runs-dir", str(tmp_path / "runs"), "--quiet"])
+        == 128 + number
+    )
     assert "interrupted" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
 

@@ -44,8 +44,8 @@ def ending_while_torch_loads() -> Generator[None]:
 def repeating_lost_interrupts() -> Generator[None]:
     """Within this context the signal is sent again if Python drops the KeyboardInterrupt that its handler raised.
 
-    Python only prints exceptions that leave `__del__` or a callback of the garbage collector or of a weak reference, and
-    a signal may arrive in any of them.
+    Python only prints exceptions that leave `__del__` or a callback of the garbage collector or of a weak reference,
+    and a signal may arrive in any of them.
     """
     print_it, ended = sys.unraisablehook, threading.Event()
 
