@@ -98,9 +98,9 @@ def build(
     peers = _peers(config, group)
     serves = group.rank >= group.size - config.num_servers
     mesh = Mesh(alone(), {"data": 1}) if serves else Mesh(peers, config.axes)
-    check_stages(config, model, few_inputs(dataset))
-    config = with_cut(config, mesh, model, few_inputs(dataset), batch_size)
-    layout = build_layout(config, mesh, model, few_inputs(dataset), span, training_clock, measures)
+    order = check_stages(config, model, few_inputs(dataset))
+    config = with_cut(config, mesh, model, few_inputs(dataset), batch_size, order)
+    layout = build_layout(config, mesh, model, few_inputs(dataset), span, training_clock, measures, order)
     data_axis = peers if serves else mesh.axis("data") or alone()
     if train.reduction == "invariant":
         data_axis = tree_summed(data_axis)
