@@ -4,7 +4,7 @@
         --tensor.plan examples/text_encoder.toml
 
 The plan `examples/text_encoder.toml` names each layer's cut. Without it, shoal finds the layers of the encoder by
-itself, and leaves embeddings and head whole. Losses are those of `--strategy single`, up to rounding, also with dropout.
+itself, and leaves embeddings and head whole. The losses are those of `--strategy single`, also with dropout.
 """
 
 import torch
