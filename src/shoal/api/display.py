@@ -60,6 +60,7 @@ class Quiet(Silent):
             "training loss": f"{result.final_loss:.4f}  (mean of the last epoch)",
             **best_rows(result),
             "training time": f"{result.seconds:.2f} s for {speed}",
+            "compiling": f"{result.compile_s:.2f} s, in the first steps" if result.compile_s else None,
             **server_rows(result),
             "codec": None if result.codec is None else f"{result.codec}  (chosen by compressed:auto)",
             "weights": f"sha256 {result.weights_sha256[:16]}…",

@@ -237,6 +237,7 @@ class FitSettings(_Shared, total=False):
     seed: int
     engine: Literal['torch', 'tape', 'static']
     precision: Literal['float32', 'tf32', 'bf16']
+    compile: bool
     mesh: str
     pipeline: PipelineSection | Mapping[str, Any]
     tensor: TensorSection | Mapping[str, Any]

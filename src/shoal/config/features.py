@@ -257,6 +257,7 @@ FEATURES: dict[str, Feature] = {
         given("--link", "launch.link", (), "all:1gbit", SHARED),
         chosen("--engine", "engine", "tape", "torch"),
         chosen("--engine", "engine", "static", "torch"),
+        given("--compile", "compile", False),
         chosen("--precision", "precision", "tf32", "float32"),
         chosen("--precision", "precision", "bf16", "float32"),
         chosen("--device", "device", "cpu", "cuda"),

@@ -25,6 +25,7 @@ from shoal.errors import AutogradError
 from shoal.events.spans import SpanRecorder
 from shoal.models.common import evaluation_mode
 from shoal.models.metrics import Measure
+from shoal.strategies.compiled import Compiled
 from shoal.strategies.strategy import Gradients, Share, Sums
 
 Precision = Literal["float32", "tf32", "bf16"]
@@ -57,15 +58,21 @@ def build_engine(
     span: SpanRecorder,
     precision: Precision = "float32",
     saving: Saving | None = None,
+    compiled: Compiled | None = None,
 ) -> GradientEngine:
-    """The engine of that name for a model and a loss; only torch's supports `precision` and `saving`."""
+    """The engine of that name for a model and a loss; only torch's supports `precision`, `saving` and `compiled`."""
     if name == "torch":
-        return _by_torch(model, loss, span, precision, saving)
+        return _by_torch(model, loss, span, precision, saving, compiled)
     return _by_our_own(name, model, loss, span)
 
 
 def _by_torch(
-    model: nn.Module, config: LossConfig, span: SpanRecorder, precision: Precision, saving: Saving | None
+    model: nn.Module,
+    config: LossConfig,
+    span: SpanRecorder,
+    precision: Precision,
+    saving: Saving | None,
+    compiled: Compiled | None,
 ) -> GradientEngine:
     loss = models.build_loss(config)
     # In bf16 weights, gradients and loss stay in float32. bfloat16 has the range of float32: no loss scaling is needed.
@@ -80,10 +87,13 @@ def _by_torch(
 
     autocast = in_precision if saving is None else with_saving
 
+    call = model if compiled is None else compiled
+
     def gradients(batch: Batch, scale: float) -> Tensor:
-        with span("forward", "compute"), autocast(batch.inputs.device.type):
-            loss_sum = loss(model(batch.inputs), batch.labels)
-        with span("backward", "compute"):
+        kind = "compute" if compiled is None else compiled.kind(batch.num_samples)
+        with span("forward", kind), autocast(batch.inputs.device.type):
+            loss_sum = loss(call(batch.inputs), batch.labels)
+        with span("backward", kind):
             backward_from(loss_sum, loss_sum.new_full((), scale))
         return loss_sum.detach()
 

@@ -65,6 +65,9 @@ class Result:
     """The id of the run, in all files of its folder; empty for a run that an older version began."""
     bytes_mapped: int = 0
     """Of `bytes_sent`, the bytes that did not travel because workers map each other's memory."""
+    compile_s: float = 0.0
+    """With `--compile` or `--engine static`, the time that this worker compiled in this attempt, mostly in its first
+    step; not a part of `seconds`."""
 
     def __repr__(self) -> str:
         words = [f"{self.strategy}, {self.workers} worker{'s' * (self.workers > 1)}"]

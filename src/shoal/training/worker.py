@@ -243,6 +243,7 @@ def _finish(run: Run, progress: Progress) -> Result:
         samples_per_s=round(samples / progress.seconds, 3) if progress.seconds else 0.0,
         bytes_sent=bytes_sent,
         bytes_mapped=bytes_mapped,
+        compile_s=round(run.log.compile_s, 6),
         wait_s=round(sum(total.blocked_ns for total in totals.values()) / 1e9, 6),
         weights_sha256=sha256,
         run=str(run.folder.path),

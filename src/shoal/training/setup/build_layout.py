@@ -22,6 +22,7 @@ from shoal.config.sections.data import SyntheticConfig
 from shoal.config.sections.values import Custom, is_own
 from shoal.events.spans import SpanRecorder
 from shoal.models.metrics import Measure
+from shoal.strategies.compiled import Compiled
 from shoal.strategies.conditions import under_conditions
 from shoal.strategies.gradient_engine import build_engine
 from shoal.strategies.layout.layout import Layout
@@ -56,7 +57,8 @@ def build_layout(
     parts = tensor_parts(config, mesh, model, sample)
     activations = prepare_activations(config, model, sample.device)
     saving = None if activations is None else activations.saving
-    engine = build_engine(config.engine, model, config.loss, span, config.precision, saving)
+    compiled = Compiled(model, config.model.name) if config.compile else None
+    engine = build_engine(config.engine, model, config.loss, span, config.precision, saving, compiled)
 
     def conditions(gradients: Gradients) -> Gradients:
         bottlenecks, faults = config.launch.bottleneck, config.launch.fault
