@@ -85,6 +85,21 @@ COMBINATIONS: dict[str, Row] = {
             "--memory.checkpoint", "--memory.offload", why="compiled code decides itself what it keeps"
         ),
     },
+    "--precision fp16": {
+        **_all_but(
+            *("single", "naive", "ddp", "onecopy", "zero"),
+            why={
+                "strategy dp": "one worker scales the loss, and all update",
+                "strategy local": "workers would have different loss scales",
+                "strategy server": "workers would have different loss scales",
+            },
+        ),
+        "--pipeline.schedule async": "its stages update before they know of an overflow",
+        **refused(*OWN_ENGINES, why="it is torch's autocast"),
+        "--memory.parameters": "it stores parameters in bfloat16",
+        "--memory.step_in_backward": "some parameters have been updated before an overflow is found",
+        "--aggregate parameters": "",
+    },
     "--precision bf16": refused(*OWN_ENGINES, why="it is torch's autocast"),
     "--launcher threads on a GPU": refused(
         "--strategy.sync_batchnorm", "layout tensor", "--memory.step_in_backward", why=_ONE_THREAD

@@ -260,6 +260,7 @@ FEATURES: dict[str, Feature] = {
         given("--compile", "compile", False),
         chosen("--precision", "precision", "tf32", "float32"),
         chosen("--precision", "precision", "bf16", "float32"),
+        chosen("--precision", "precision", "fp16", "bf16"),
         chosen("--device", "device", "cpu", "cuda"),
         chosen("--device", "device", "cuda", "cpu"),
         chosen("--launcher", "launch.launcher", "threads", "processes"),

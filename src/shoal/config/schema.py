@@ -47,8 +47,8 @@ class RunConfig(Checked):
     """Device; auto: GPUs if there is one for each worker, else the CPU."""
     engine: Literal["torch", "tape", "static"] = "torch"
     """What computes gradients: torch's autograd, shoal's tape, or shoal's static graph, compiled at the first batch."""
-    precision: Literal["float32", "tf32", "bf16"] = "float32"
-    """Number format of matrix products; bf16: autocast, weights in float32. tf32: on a GPU, relative error 1e-3."""
+    precision: Literal["float32", "tf32", "bf16", "fp16"] = "float32"
+    """Number format of matrix products; bf16, fp16: autocast, weights in float32. tf32: on a GPU, error 1e-3."""
     compile: bool = False
     """Compile the model with torch.compile: a slow first step, then often faster ones; equal within rounding."""
     threads: Count | None = None
