@@ -99,11 +99,11 @@ def build(
     peers = _peers(config, group)
     serves = group.rank >= group.size - config.num_servers
     mesh = Mesh(alone(), {"data": 1}) if serves else Mesh(peers, config.axes)
-    check_stages(config, model, few_inputs(dataset))
-    config = with_cut(config, mesh, model, few_inputs(dataset), batch_size)
+    order = check_stages(config, model, few_inputs(dataset))
+    config = with_cut(config, mesh, model, few_inputs(dataset), batch_size, order)
     loss_scale = LossScale() if config.precision == "fp16" else None
     layout = build_layout(
-        config, mesh, model, few_inputs(dataset), span, training_clock, measures, loss_scale
+        config, mesh, model, few_inputs(dataset), span, training_clock, measures, order, loss_scale
     )
     data_axis = peers if serves else mesh.axis("data") or alone()
     if train.reduction == "invariant":
