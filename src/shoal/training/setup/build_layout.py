@@ -22,11 +22,13 @@ from shoal.config.sections.data import SyntheticConfig
 from shoal.config.sections.values import Custom, is_own
 from shoal.events.spans import SpanRecorder
 from shoal.models.metrics import Measure
+from shoal.strategies.compiled import Compiled
 from shoal.strategies.conditions import under_conditions
 from shoal.strategies.gradient_engine import build_engine
 from shoal.strategies.layout.layout import Layout
 from shoal.strategies.layout.whole import Whole
 from shoal.strategies.leaf_sums import LeafSums, refuse_batch_statistics
+from shoal.strategies.loss_scale import LossScale
 from shoal.strategies.rpc.settings import RpcConfig
 from shoal.strategies.strategy import Gradients, TrainingClock
 from shoal.training.memory.prepare import prepare_activations, refuse_dropout_in_threads
@@ -48,6 +50,7 @@ def build_layout(
     clock: TrainingClock,
     measures: Sequence[Measure] = (),
     order: "Order | None" = None,
+    loss_scale: LossScale | None = None,
 ) -> Layout:
     """The layout of a mesh, for a model that every worker has built from the same seed.
 
@@ -58,7 +61,19 @@ def build_layout(
     parts = tensor_parts(config, mesh, model, sample)
     activations = prepare_activations(config, model, sample.device)
     saving = None if activations is None else activations.saving
-    engine = build_engine(config.engine, model, config.loss, span, config.precision, saving)
+    stages = mesh.axis("pipeline")
+    is_cut = stages is not None and stages.size > 1
+    compiled = Compiled(model, config.model.name) if config.compile else None
+    engine = build_engine(
+        config.engine,
+        model,
+        config.loss,
+        span,
+        config.precision,
+        saving,
+        compiled,
+        None if is_cut else loss_scale,
+    )
 
     def conditions(gradients: Gradients) -> Gradients:
         bottlenecks, faults = config.launch.bottleneck, config.launch.fault
@@ -69,14 +84,16 @@ def build_layout(
 
     _mention_host_memory(mesh, sample.device)
     replica = data.rank if data is not None else 0
-    loss, stages = models.build_loss(config.loss), mesh.axis("pipeline")
-    if stages is not None and stages.size > 1:
+    loss = models.build_loss(config.loss)
+    if stages is not None and is_cut:
         from shoal.strategies.pipeline.cut import cut_by_name
         from shoal.strategies.pipeline.pipeline import Pipelined
 
         pipeline, autocast = config.pipeline, engine.autocast
         layers = cut_by_name(model, pipeline.cut, order)
-        return Pipelined(model, layers, stages, loss, autocast, span, pipeline, replica, parts, measures)
+        return Pipelined(
+            model, layers, stages, loss, autocast, span, pipeline, replica, parts, measures, loss_scale
+        )
     leaf_sums = LeafSums(model, engine.params, span) if config.train.reduction == "invariant" else None
     return Whole(model, loss, engine, span, conditions, replica, parts, leaf_sums, measures)
 
