@@ -1,11 +1,15 @@
 """Shared by the networks, and by everything that runs a model of any kind."""
 
+import threading
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
 from torch import nn
 
 from shoal.errors import ConfigError, WrapperError
+
+GLOBAL_RANDOM_STATE = threading.Lock()
+"""Torch's random state is global to the process: two threads must not seed it at once."""
 
 
 def times(shape: Sequence[int]) -> str:

@@ -67,8 +67,12 @@ class DividedTraining(ABC):
         group: Group | None,
         check: Callable[[Group, Mapping[str, nn.Parameter]], None],
         how: str,
+        unfilled: Collection[str] = (),
     ) -> None:
-        """Make the workers' models equal. `check` refuses groups; `how` says how to set the training up again."""
+        """Make the workers' models equal. `check` refuses groups; `how` says how to set the training up again.
+
+        `unfilled` are tensors that get the same values on all workers later.
+        """
         check_has_values(model)
         self.model = model
         self._trained = {name: param for name, param in model.named_parameters() if param.requires_grad}
@@ -80,9 +84,10 @@ class DividedTraining(ABC):
         self._update = Update(self._layout, make_optimizer)
         self._update.check_divisible(otherwise="shoal.DistributedDataParallel")
         self._set_up = SetUp(model, how)
-        for param in self._trained.values():
-            param.data = param.data.contiguous()
-        make_equal(self.group, shared_state(model))
+        for name, param in self._trained.items():
+            if name not in unfilled:
+                param.data = param.data.contiguous()
+        make_equal(self.group, shared_state(model), unfilled)
         self._buffers = buffer_sync_of(self.group, model)
         self._pass = BackwardPass(self._end_pass, self._abandon_pass)
         self._reached: set[str] = set()

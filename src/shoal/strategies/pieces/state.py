@@ -147,9 +147,9 @@ def parts_of(
 
 
 def check_names(
-    own: Mapping[str, Tensor], weights: Mapping[str, Tensor], prefix: str, elsewhere: Collection[str] = ()
+    own: Mapping[str, Tensor], weights: Collection[str], prefix: str, elsewhere: Collection[str] = ()
 ) -> None:
-    """Refuse weights of another model: they lack a name that is here, or have one that is not in the model."""
+    """Refuse weights of these names if they are of another model: they lack a name that is here, or have one that is not in the model."""
     for name, tensor in own.items():
         if f"{prefix}{name}" not in weights:
             raise CheckpointError(

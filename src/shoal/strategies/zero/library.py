@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, final
 
 import torch
@@ -21,10 +22,12 @@ from shoal.strategies.pieces.piece import Piece
 from shoal.strategies.pieces.whole_tensors import WholeTensors
 from shoal.strategies.replicas.sync_batchnorm import give_group
 from shoal.strategies.update import MakeKeeper
+from shoal.strategies.zero.meta import Part
 from shoal.strategies.zero.offload import OffloadTo
 from shoal.strategies.zero.offload import offload as offloading
 from shoal.strategies.zero.shards import ShardOptions, Shards
 from shoal.strategies.zero.units import UnitOf
+from shoal.strategies.zero.values import Unfilled, unfilled
 
 
 @checks_arguments
@@ -39,6 +42,9 @@ def zero(
     unused: Unused = "refuse",
     offload: OffloadTo = "none",
     offload_dir: str = "",
+    seed: int | None = None,
+    weights: str | Path | None = None,
+    device: str | torch.device = "cpu",
 ) -> "ShardedModel":
     """Divide a model's training among the workers: optimizer state (stage 1), gradients (2), parameters (3).
 
@@ -58,9 +64,15 @@ def zero(
     gradient. `offload="memory"` keeps optimizer state in the host's memory (for a GPU), "file" in a file of
     `offload_dir` that has no name and ends with the process; `make_optimizer` is then called once more, with
     tensors of one element. `group` is by default as for `shoal.DistributedDataParallel`. A collective.
+
+    A model on the meta device gets its values on `device`, one module at a time, so that no worker holds the whole:
+    those of a `seed` (`zero.meta.Draw`), the same as on one machine, or the `weights` of a safetensors file.
     """
+    if stage not in (1, 2, 3):
+        raise ConfigError(f"stage must be 1, 2 or 3, not {stage!r}")
     keeper = offloading(offload, offload_dir)
-    return ShardedModel(model, make_optimizer, stage, group, unit_mib, unit_of, unused, keeper)
+    options = ShardOptions(stage, unit_mib, unit_of, unused, early=stage > 1)
+    return ShardedModel(model, make_optimizer, group, options, keeper, unfilled(model, seed, weights, device))
 
 
 @final
@@ -83,28 +95,43 @@ class ShardedModel(DividedTraining):
         self,
         model: nn.Module,
         make_optimizer: Callable[[Iterable[Tensor]], torch.optim.Optimizer],
-        stage: int,
         group: Group | None,
-        unit_mib: float,
-        unit_of: UnitOf | None,
-        unused: Unused,
-        keeper: MakeKeeper | None = None,
+        options: ShardOptions,
+        keeper: MakeKeeper | None,
+        no_values: Unfilled | None,
     ) -> None:
-        if stage not in (1, 2, 3):
-            raise ConfigError(f"stage must be 1, 2 or 3, not {stage!r}")
-        super().__init__(model, make_optimizer, group, check_threads, "call shoal.zero with a new model")
-        self.stage = stage
+        names = () if no_values is None else no_values.tensors
+        how = "call shoal.zero with a new model"
+        super().__init__(model, make_optimizer, group, check_threads, how, names)
+        if no_values is not None:
+            no_values.check_same_seed(self.group)
+        self.stage = options.stage
         give_group(model, self.group, lambda: self._weight)
         self._weight = 1 / self.group.size
         self._num_passes = 0
-        options = ShardOptions(stage, unit_mib, unit_of, unused, early=stage > 1)
         self._shards = Shards(self.group, self._layout, torch_on_final, options)
+        if no_values is not None:
+            self._fill(no_values)
         if not self._shards.is_gathered:
             self._set_up.fix_memory(self._trained)
         self._divide(self._shards.slices, keeper)
         self.group.barrier().wait()  # all have memory for their state, or none begins
         model.register_forward_hook(self._watch)
         self._shards.gradients.restart()
+
+    @torch.no_grad()
+    def _fill(self, no_values: Unfilled) -> None:
+        """Give the tensors values: of each, what this worker has of it."""
+        whole = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
+
+        def keep(name: str, part: Part) -> None:
+            self.group.beat()
+            if name in self._trained:
+                self._shards.fill(name, part)
+            else:
+                whole[name].copy_(part(0, whole[name].numel()).view(whole[name].shape))
+
+        no_values.source(keep)
 
     # Backward passes.
 
