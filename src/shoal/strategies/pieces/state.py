@@ -149,7 +149,7 @@ def parts_of(
 def check_names(
     own: Mapping[str, Tensor], weights: Collection[str], prefix: str, elsewhere: Collection[str] = ()
 ) -> None:
-    """Refuse weights of these names if they are of another model: they lack a name that is here, or have one that is not in the model."""
+    """Refuse the names of another model's weights: one that is here is missing, or one is not in the model."""
     for name, tensor in own.items():
         if f"{prefix}{name}" not in weights:
             raise CheckpointError(

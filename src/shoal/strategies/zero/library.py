@@ -33,7 +33,7 @@ from shoal.strategies.zero.values import Unfilled, unfilled
 @checks_arguments
 def zero(
     model: nn.Module,
-    make_optimizer: Callable[[Iterable[Tensor]], torch.optim.Optimizer],
+    make_optimizer: Callable[[Iterable[Tensor]], torch.optim.Optimizer] | None = None,
     stage: int = 3,
     group: Group | None = None,
     *,
@@ -59,6 +59,9 @@ def zero(
     own, as SGD and Adam do. It is also given the whole parameters once, and slices are put into their parameter groups.
     `optimizer.step()` of the result is its `step()`, and `optimizer.param_groups` list the model's parameters.
 
+    Without `make_optimizer`, make an optimizer from `model.parameters()` afterwards: from its first step it updates
+    this worker's slices.
+
     `unit_mib` is the size of units: parameters that are gathered and reduced together; `unit_of(name)` cuts the
     model otherwise: parameters with the same value are a unit. `unused="zero"` allows parameters without a
     gradient. `offload="memory"` keeps optimizer state in the host's memory (for a GPU), "file" in a file of
@@ -70,6 +73,11 @@ def zero(
     """
     if stage not in (1, 2, 3):
         raise ConfigError(f"stage must be 1, 2 or 3, not {stage!r}")
+    if make_optimizer is None and offload != "none":
+        raise ConfigError(
+            f"offload={offload!r} needs make_optimizer: the optimizer's state is in other memory from the beginning",
+            "Pass lambda params: torch.optim.AdamW(params, lr=1e-3).",
+        )
     keeper = offloading(offload, offload_dir)
     options = ShardOptions(stage, unit_mib, unit_of, unused, early=stage > 1)
     return ShardedModel(model, make_optimizer, group, options, keeper, unfilled(model, seed, weights, device))
@@ -94,7 +102,7 @@ class ShardedModel(DividedTraining):
     def __init__(
         self,
         model: nn.Module,
-        make_optimizer: Callable[[Iterable[Tensor]], torch.optim.Optimizer],
+        make_optimizer: Callable[[Iterable[Tensor]], torch.optim.Optimizer] | None,
         group: Group | None,
         options: ShardOptions,
         keeper: MakeKeeper | None,
@@ -240,7 +248,8 @@ class ShardedModel(DividedTraining):
 
     def pieces(self) -> list[Piece]:
         """What this worker holds: `model.<name>` and `optim.<name>.<key>`, each with its place in the whole."""
-        return self._shards.pieces() + self._update.pieces()
+        optimizer = [] if self._of_slices is None else self._of_slices.pieces()
+        return self._shards.pieces() + optimizer
 
     def state_dict(self) -> dict[str, Tensor]:
         """The whole state on rank 0, on the host, and nothing on the others: `model.<name>`, `optim.<name>.<key>`.
@@ -266,9 +275,19 @@ class ShardedModel(DividedTraining):
         wholes = {name: tensor.clone() for name, tensor in WholeTensors(pieces, self.group)}
         return {name: wholes[f"model.{source}"] for name, source in sources.items()} if wholes else {}
 
-    def load_state_dict(self, saved: Mapping[str, Tensor]) -> None:
-        """Load this worker's part of a whole state, saved with any stage and number of workers. A collective."""
+    def load_state_dict(
+        self, saved: Mapping[str, Tensor], optimizer: torch.optim.Optimizer | None = None
+    ) -> None:
+        """Load this worker's part of a whole state, saved with any stage and number of workers. A collective.
+
+        Pass the optimizer if it was made from `model.parameters()` and has not stepped yet.
+        """
+        if optimizer is not None:
+            self.use(optimizer)
+        has_optimizer = any(name.startswith("optim.") for name in saved)
+        update = self._update if has_optimizer else self._of_slices
         self._shards.release()
         self._shards.load(saved)
-        with self._with_slices():
-            self._update.load(saved)
+        if update is not None:
+            with self._with_slices():
+                update.load(saved)
