@@ -17,7 +17,7 @@ from shoal.models.common import check_has_values
 from shoal.strategies.buckets.buffer_sync import buffer_sync_of
 from shoal.strategies.library.backward_pass import BackwardPass
 from shoal.strategies.library.divided_gradients import ShownGradients
-from shoal.strategies.library.optimizer_afterwards import expect, refuse_closure, update_by
+from shoal.strategies.library.optimizer_afterwards import expect_optimizer, refuse_closure, update_by
 from shoal.strategies.library.set_up import SetUp, group_of, make_equal, shared_state
 from shoal.strategies.norms import in_order
 from shoal.strategies.pieces.piece import Piece, Place
@@ -107,7 +107,7 @@ class DividedTraining(ABC):
         for name, param in self._trained.items():
             param.register_hook(partial(self._reach, name))
         if self._of_wholes is None:
-            expect(self)
+            expect_optimizer(self._meet)
         else:
             wholes = [group["params"] for group in self._of_wholes.optimizer.param_groups]
             self._use(self._of_wholes.over(slices, keeper), wholes)
@@ -119,24 +119,28 @@ class DividedTraining(ABC):
         self._own_step = redirect_step(update.optimizer, self.step)
         redirect_zero_grad(update.optimizer, self.zero_grad)
 
-    def use(self, optimizer: torch.optim.Optimizer) -> None:
+    def _adopt(self, optimizer: torch.optim.Optimizer) -> None:
         """Have an optimizer that was made from the model's parameters update this worker's slices."""
-        if self._of_slices is not None and self._of_slices.optimizer is not optimizer:
+        if self._of_slices is None:
+            wholes = [group["params"] for group in optimizer.param_groups]
+            self._use(update_by(optimizer, self.model, self._trained, self._slices), wholes)
+        elif self._of_slices.optimizer is not optimizer:
             raise ConfigError(
                 f"the training has an optimizer ({type(self._of_slices.optimizer).__name__}), and another one "
                 f"({type(optimizer).__name__}) has parameters of the same model",
                 "Use one optimizer with several parameter groups.",
             )
-        if self._of_slices is None:
-            wholes = [group["params"] for group in optimizer.param_groups]
-            self._use(update_by(optimizer, self.model, self._trained, self._slices), wholes)
 
-    def awaits(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Whether an optimizer is about to update parameters of this model, and its step is not this object's."""
+    def _meet(self, optimizer: torch.optim.Optimizer, has_closure: bool) -> None:
+        """An optimizer is about to step: if it has parameters of this model, this is the training's first step."""
         if self._of_slices is not None and self._of_slices.optimizer is optimizer:
-            return False
+            return
         ours = {id(param) for param in self._trained.values()}
-        return any(id(param) in ours for group in optimizer.param_groups for param in group["params"])
+        if any(id(param) in ours for group in optimizer.param_groups for param in group["params"]):
+            if has_closure:
+                raise refuse_closure(optimizer)
+            self._adopt(optimizer)
+            self.step()  # which drops the gradients: the step that called this has nothing left to do
 
     @property
     def _update(self) -> Update:

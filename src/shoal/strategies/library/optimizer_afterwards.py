@@ -9,9 +9,9 @@
 """
 
 import threading
-from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
-from weakref import WeakSet
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+from weakref import WeakMethod
 
 import torch
 from torch import Tensor, nn
@@ -21,33 +21,19 @@ from shoal.errors import ConfigError
 from shoal.strategies.pieces.slices import Slices
 from shoal.strategies.update import MakeOptimizer, Update, check_elementwise
 
+Meet = Callable[[torch.optim.Optimizer, bool], None]
+"""Tells a training that an optimizer is about to step, and whether with a closure."""
 
-class Waiting(Protocol):
-    """A training that an optimizer may step."""
-
-    def awaits(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Whether an optimizer has parameters of this training, which does not know it."""
-        ...
-
-    def use(self, optimizer: torch.optim.Optimizer) -> None:
-        """Have this optimizer update this worker's slices."""
-        ...
-
-    def step(self) -> object:
-        """Update the weights, and drop the gradients."""
-        ...
-
-
-_trainings: "WeakSet[Any]" = WeakSet()
+_trainings: list["WeakMethod[Meet]"] = []
 _lock = threading.Lock()
 _is_listening = False
 
 
-def expect(training: Waiting) -> None:
-    """From now on, tell a training about optimizers that are about to step."""
+def expect_optimizer(meet: Meet) -> None:
+    """From now on, call this method of a training before any optimizer steps, as long as the training exists."""
     global _is_listening
     with _lock:
-        _trainings.add(training)
+        _trainings[:] = [each for each in _trainings if each() is not None] + [WeakMethod(meet)]
         if not _is_listening:
             register_optimizer_step_pre_hook(_before_step)
             _is_listening = True
@@ -55,13 +41,11 @@ def expect(training: Waiting) -> None:
 
 def _before_step(optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     with _lock:
-        trainings: list[Waiting] = [*_trainings]
-    for training in trainings:
-        if training.awaits(optimizer):
-            if any(each is not None for each in (*args[1:], kwargs.get("closure"))):
-                raise refuse_closure(optimizer)
-            training.use(optimizer)
-            training.step()  # which drops the gradients: the step that called this has nothing left to do
+        trainings = [each() for each in _trainings]
+    has_closure = any(each is not None for each in (*args[1:], kwargs.get("closure")))
+    for meet in trainings:
+        if meet is not None:
+            meet(optimizer, has_closure)
 
 
 def refuse_closure(optimizer: torch.optim.Optimizer) -> ConfigError:

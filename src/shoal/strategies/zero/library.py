@@ -283,7 +283,7 @@ class ShardedModel(DividedTraining):
         Pass the optimizer if it was made from `model.parameters()` and has not stepped yet.
         """
         if optimizer is not None:
-            self.use(optimizer)
+            self._adopt(optimizer)
         has_optimizer = any(name.startswith("optim.") for name in saved)
         update = self._update if has_optimizer else self._of_slices
         self._shards.release()
