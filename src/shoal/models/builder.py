@@ -12,7 +12,7 @@ from shoal.config.kinds import options_of
 from shoal.config.sections.model import BuiltInModelConfig, ModelConfig
 from shoal.config.sections.values import Custom
 from shoal.errors import ConfigError
-from shoal.models.common import GLOBAL_RANDOM_STATE
+from shoal.models.common import random_state_kept
 from shoal.models.initialise import initialise
 from shoal.models.lenet import lenet
 from shoal.models.mlp import linear, mlp
@@ -81,7 +81,7 @@ def without_weights(config: BuiltInModelConfig, input_shape: tuple[int, ...], ou
 
 
 def _build_custom(config: Custom, seed: int) -> nn.Module:
-    with calling("model", config), GLOBAL_RANDOM_STATE, torch.random.fork_rng(devices=[]):
+    with calling("model", config), random_state_kept():
         function = load("model", config)
         check_options("model", config, function)
         torch.default_generator.manual_seed(seed)

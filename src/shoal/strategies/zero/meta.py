@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from shoal.errors import ConfigError
-from shoal.models.common import GLOBAL_RANDOM_STATE
+from shoal.models.common import random_state_kept
 
 Part = Callable[[int, int], Tensor]
 """The elements from one number to another of a flattened tensor."""
@@ -148,7 +148,7 @@ class Draw:
             # What reset_parameters() should leave alone has no memory to be changed.
             for slot in self._slots:
                 setattr(slot.module, slot.attribute, slot.meta)
-            with GLOBAL_RANDOM_STATE, torch.random.fork_rng(devices=[]), torch.no_grad():
+            with random_state_kept(), torch.no_grad():
                 torch.default_generator.manual_seed(self._seed)
                 self._visit(self._model, set(), False, keep)
         finally:
