@@ -25,9 +25,13 @@ from shoal.errors import AutogradError
 from shoal.events.spans import SpanRecorder
 from shoal.models.common import evaluation_mode
 from shoal.models.metrics import Measure
+from shoal.strategies.compiled import Compiled
+from shoal.strategies.loss_scale import LossScale
 from shoal.strategies.strategy import Gradients, Share, Sums
 
-Precision = Literal["float32", "tf32", "bf16"]
+Precision = Literal["float32", "tf32", "bf16", "fp16"]
+AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+"""Formats of matrix products whose weights stay in float32."""
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """`loss(outputs, labels)`: the sum over the samples."""
@@ -57,20 +61,30 @@ def build_engine(
     span: SpanRecorder,
     precision: Precision = "float32",
     saving: Saving | None = None,
+    compiled: Compiled | None = None,
+    loss_scale: LossScale | None = None,
 ) -> GradientEngine:
-    """The engine of that name for a model and a loss; only torch's supports `precision` and `saving`."""
+    """The engine of that name for a model and a loss; only torch's supports `precision` and what follows it."""
     if name == "torch":
-        return _by_torch(model, loss, span, precision, saving)
+        return _by_torch(model, loss, span, precision, saving, compiled, loss_scale)
     return _by_our_own(name, model, loss, span)
 
 
 def _by_torch(
-    model: nn.Module, config: LossConfig, span: SpanRecorder, precision: Precision, saving: Saving | None
+    model: nn.Module,
+    config: LossConfig,
+    span: SpanRecorder,
+    precision: Precision,
+    saving: Saving | None,
+    compiled: Compiled | None,
+    loss_scale: LossScale | None,
 ) -> GradientEngine:
     loss = models.build_loss(config)
-    # In bf16 weights, gradients and loss stay in float32. bfloat16 has the range of float32: no loss scaling is needed.
+    # Weights, gradients and loss stay in float32. bfloat16 has the range of float32, float16 needs a loss scale.
     # (tf32 is a setting of the whole process: see `torch_settings`.)
-    in_precision = partial(torch.autocast, dtype=torch.bfloat16) if precision == "bf16" else nullcontext
+    in_precision = (
+        partial(torch.autocast, dtype=AUTOCAST[precision]) if precision in AUTOCAST else nullcontext
+    )
 
     @contextmanager
     def with_saving(device: str) -> Generator[None]:
@@ -80,16 +94,25 @@ def _by_torch(
 
     autocast = in_precision if saving is None else with_saving
 
+    call = model if compiled is None else compiled
+
     def gradients(batch: Batch, scale: float) -> Tensor:
-        with span("forward", "compute"), autocast(batch.inputs.device.type):
-            loss_sum = loss(model(batch.inputs), batch.labels)
-        with span("backward", "compute"):
+        kind = "compute" if compiled is None else compiled.kind(batch.num_samples)
+        with span("forward", kind), autocast(batch.inputs.device.type):
+            loss_sum = loss(call(batch.inputs), batch.labels)
+        if loss_scale is not None:
+            scale *= loss_scale.factor
+            # The product is no number in float16.
+            loss_sum = loss_sum.float() if loss_sum.dtype == torch.float16 else loss_sum
+        with span("backward", kind):
             backward_from(loss_sum, loss_sum.new_full((), scale))
         return loss_sum.detach()
 
     params: dict[str, Tensor] = {
         name: param for name, param in model.named_parameters() if param.requires_grad
     }
+    if loss_scale is not None:
+        loss_scale.divide(params.values())
     return GradientEngine(gradients, params, torch_on_final, autocast)
 
 

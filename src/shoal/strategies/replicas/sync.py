@@ -62,7 +62,7 @@ class Sync(Strategy):
                 self._step_in_backward = StepInBackward(layout, self._update)
             return StepResult(self._step_in_backward(share, lr), share.stop_signal)
         loss = layout.gradients(share)
-        if not layout.sharded_over:
+        if not layout.sharded_over and self._guard.loss_scale is None:
             self._update(lr)
             return StepResult(loss, share.stop_signal)
         self._look()

@@ -22,16 +22,19 @@ from shoal.config.sections.data import SyntheticConfig
 from shoal.config.sections.values import Custom, is_own
 from shoal.events.spans import SpanRecorder
 from shoal.models.metrics import Measure
+from shoal.strategies.compiled import Compiled
 from shoal.strategies.conditions import under_conditions
 from shoal.strategies.gradient_engine import build_engine
 from shoal.strategies.layout.layout import Layout
 from shoal.strategies.layout.whole import Whole
 from shoal.strategies.leaf_sums import LeafSums, refuse_batch_statistics
+from shoal.strategies.loss_scale import LossScale
 from shoal.strategies.rpc.settings import RpcConfig
 from shoal.strategies.strategy import Gradients, TrainingClock
 from shoal.training.memory.prepare import prepare_activations, refuse_dropout_in_threads
 
 if TYPE_CHECKING:
+    from shoal.strategies.pipeline.observe import Order
     from shoal.strategies.tensor.divide import TensorParts
 
 MEASURED_SAMPLES = 16
@@ -46,17 +49,31 @@ def build_layout(
     span: SpanRecorder,
     clock: TrainingClock,
     measures: Sequence[Measure] = (),
+    order: "Order | None" = None,
+    loss_scale: LossScale | None = None,
 ) -> Layout:
     """The layout of a mesh, for a model that every worker has built from the same seed.
 
-    `sample` are the inputs of a few samples, to try the divided model with.
+    `sample` are the inputs of a few samples, to try the divided model with; `order` is what `check_stages` observed.
     """
     check_same_model(mesh.world, {name: p for name, p in model.named_parameters() if p.requires_grad})
     data = mesh.axis("data")
     parts = tensor_parts(config, mesh, model, sample)
     activations = prepare_activations(config, model, sample.device)
     saving = None if activations is None else activations.saving
-    engine = build_engine(config.engine, model, config.loss, span, config.precision, saving)
+    stages = mesh.axis("pipeline")
+    is_cut = stages is not None and stages.size > 1
+    compiled = Compiled(model, config.model.name) if config.compile else None
+    engine = build_engine(
+        config.engine,
+        model,
+        config.loss,
+        span,
+        config.precision,
+        saving,
+        compiled,
+        None if is_cut else loss_scale,
+    )
 
     def conditions(gradients: Gradients) -> Gradients:
         bottlenecks, faults = config.launch.bottleneck, config.launch.fault
@@ -67,19 +84,28 @@ def build_layout(
 
     _mention_host_memory(mesh, sample.device)
     replica = data.rank if data is not None else 0
-    loss, stages = models.build_loss(config.loss), mesh.axis("pipeline")
-    if stages is not None and stages.size > 1:
+    loss = models.build_loss(config.loss)
+    if stages is not None and is_cut:
         from shoal.strategies.pipeline.cut import cut_by_name
         from shoal.strategies.pipeline.pipeline import Pipelined
 
         pipeline, autocast = config.pipeline, engine.autocast
-        layers = cut_by_name(model, pipeline.cut)
-        return Pipelined(model, layers, stages, loss, autocast, span, pipeline, replica, parts, measures)
+        layers = cut_by_name(model, pipeline.cut, order)
+        return Pipelined(
+            model, layers, stages, loss, autocast, span, pipeline, replica, parts, measures, loss_scale
+        )
     leaf_sums = LeafSums(model, engine.params, span) if config.train.reduction == "invariant" else None
     return Whole(model, loss, engine, span, conditions, replica, parts, leaf_sums, measures)
 
 
-def with_cut(config: RunConfig, mesh: Mesh, model: nn.Module, sample: Tensor, batch_size: int) -> RunConfig:
+def with_cut(
+    config: RunConfig,
+    mesh: Mesh,
+    model: nn.Module,
+    sample: Tensor,
+    batch_size: int,
+    order: "Order | None" = None,
+) -> RunConfig:
     """The config with the layers at which the stages of a pipeline begin: as the user says, else as rank 0 measures.
 
     A part of the run's settings, so that a resumed run has the same stages. Call it before the layers are divided:
@@ -97,25 +123,31 @@ def with_cut(config: RunConfig, mesh: Mesh, model: nn.Module, sample: Tensor, ba
     from shoal.strategies.pipeline.cut import cut_by_cost
 
     rows = torch.arange(MEASURED_SAMPLES, device=sample.device) % len(sample)
-    stages = cut_by_cost(model, num_stages, mesh.world, sample[rows])
+    stages = cut_by_cost(model, num_stages, mesh.world, sample[rows], order)
     return replace(config, pipeline=replace(pipeline, cut=tuple(stage[0].name for stage in stages[1:])))
 
 
-def check_stages(config: RunConfig, model: nn.Module, sample: Tensor) -> None:
-    """Refuse a model that its layers, one after the other, do not compute; call it before a model is cut."""
+def check_stages(config: RunConfig, model: nn.Module, sample: Tensor) -> "Order | None":
+    """Refuse a model that its layers, one after the other, do not compute; call it before a model is cut.
+
+    For a pipeline of a model that does not declare the order of its layers: the order that was observed.
+    """
     is_cut = config.axes.get("pipeline", 1) > 1
     if not is_cut and not isinstance(config.sync, RpcConfig):
-        return
-    from shoal.strategies.pipeline.cut import check_order, cut_by_name, cut_for_rpc, layers_of
+        return None
+    from shoal.strategies.pipeline.cut import check_order, cut_by_name, cut_for_rpc, declares_order, layers_of
+    from shoal.strategies.pipeline.observe import observed_order
 
+    order = observed_order(model, sample) if is_cut and not declares_order(model) else None
     if is_cut:
         names = config.pipeline.cut
         # Where it will be cut is not known yet: any two layers may be separated.
-        stages = cut_by_name(model, names) if names else [[layer] for layer in layers_of(model)]
+        stages = cut_by_name(model, names, order) if names else [[layer] for layer in layers_of(model, order)]
     else:
         assert isinstance(config.sync, RpcConfig)
         stages = cut_for_rpc(model, config.sync.cut, config.launch.workers)
     check_order(model, stages, sample)
+    return order
 
 
 def _mention_host_memory(mesh: Mesh, device: torch.device) -> None:
