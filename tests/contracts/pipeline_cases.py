@@ -51,12 +51,12 @@ class BlockNetwork(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.embed, self.act = nn.Linear(INPUTS, 7), nn.ReLU()
+        self.embed = nn.Linear(INPUTS, 7)
         self.blocks = nn.ModuleList(Block(7) for _ in range(3))
         self.head = nn.Linear(7, OUTPUTS)
 
     def forward(self, x):
-        x = self.act(self.embed(x))
+        x = self.embed(x)
         for block in self.blocks:
             x = block(x)
         return self.head(x)
