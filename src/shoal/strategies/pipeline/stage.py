@@ -8,6 +8,7 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from shoal.models.common import may_write_into_input
 from shoal.strategies.gradient_engine import Loss, backward_from
 from shoal.strategies.pipeline.schedule import ALL
 from shoal.strategies.pipeline.weight_gradients import WeightGradients
@@ -58,7 +59,7 @@ class PipelineStage:
         self._trained = [param for param in model.parameters() if param.requires_grad]
         self.versions = WeightVersions(self._trained) if stash_weights else None
         # A layer that writes into its input must not write into a leaf.
-        self._copies_input = bool(getattr(model[0], "inplace", False))
+        self._copies_input = may_write_into_input(model[0])
 
     def forward(self, microbatch: int, inputs: Tensor, labels: Tensor) -> Tensor:
         """The activation for the next stage; on the last stage the loss."""
