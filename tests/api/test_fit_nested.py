@@ -1,4 +1,4 @@
-"""`shoal.fit` on samples that are dictionaries, tuples or dataclasses, or have no labels: as a torch loop of one's own."""
+"""`shoal.fit` on samples that are dictionaries, tuples or dataclasses, or have no labels: the weights of plain ones."""
 
 import copy
 from dataclasses import dataclass
