@@ -4,11 +4,13 @@ Nothing in `src/shoal` knows of them. Each is named as `package.module:name` whe
 """
 
 import json
+import re
 import sys
 
 import pytest
 import torch
 from codec_cases import SHAPES, fitted, gradient
+from safetensors.torch import load_file
 
 from shoal.cli.main import main
 from shoal.codecs.build import build_codec
@@ -77,6 +79,11 @@ class Bytes(Codec):
     def decode(self, payload, form, seed):
         return payload[0].view(form.dtype).reshape(form.shape).clone()
 
+class Longer(Bytes):
+    """Wrong: one byte more than it declares."""
+    def encode(self, x, seed, memory=None):
+        return (torch.cat([*super().encode(x, seed), x.new_zeros(1, dtype=torch.uint8)]),)
+
 class Eighths(Codec):
     """Lossy: the largest magnitude, and multiples of its eighth."""
     def fields(self, form):
@@ -120,6 +127,12 @@ def trained(tmp_path, capsys):
         return json.loads(found.out)["final_loss"]
 
     return final_loss
+
+
+def same_weights(folder, *names):
+    """Whether these runs end with the same bits."""
+    one, other = (load_file(folder / "runs" / name / "model.safetensors") for name in names)
+    return one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
 
 
 def refused(capsys, *words):
@@ -170,8 +183,21 @@ def test_a_wrong_schedule_is_refused_before_a_worker_starts(name, said, capsys, 
 COMPRESSED = ("--strategy", "ddp", "--workers", "2", "--exchange")
 
 
-def test_a_codec_that_loses_nothing(trained):
-    assert trained(*COMPRESSED, "compressed:added_codec:Bytes") == trained(*COMPRESSED, "all_reduce")
+def test_a_codec_that_loses_nothing(trained, tmp_path):
+    assert trained(*COMPRESSED, "compressed:added_codec:Bytes", "--name", "own") == trained(
+        *COMPRESSED, "all_reduce", "--name", "ddp"
+    )
+    assert same_weights(tmp_path, "own", "ddp")
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "local --strategy.every 2", "server"])
+def test_a_payload_that_is_longer_than_declared_is_one_sentence_with_the_rank(strategy, capsys, tmp_path):
+    flags = "--strategy", *strategy.split(), "--workers", "2", "--exchange", "compressed:added_codec:Longer"
+    said = refused(capsys, "train", *TINY.split(), "--runs-dir", str(tmp_path / "runs"), *flags)
+    assert re.search(
+        r"rank \d of \d: codec added_codec:Longer encodes '\S+' in \d+ bytes .*, but declares \d+", said
+    )
+    assert "Traceback" not in said
 
 
 def test_a_codec_that_rounds(trained, capsys):

@@ -236,7 +236,8 @@ class _Shared(TypedDict, total=False):
 class FitSettings(_Shared, total=False):
     seed: int
     engine: Literal['torch', 'tape', 'static']
-    precision: Literal['float32', 'tf32', 'bf16']
+    precision: Literal['float32', 'tf32', 'bf16', 'fp16']
+    compile: bool
     mesh: str
     pipeline: PipelineSection | Mapping[str, Any]
     tensor: TensorSection | Mapping[str, Any]

@@ -47,8 +47,10 @@ class RunConfig(Checked):
     """Device; auto: GPUs if there is one for each worker, else the CPU."""
     engine: Literal["torch", "tape", "static"] = "torch"
     """What computes gradients: torch's autograd, shoal's tape, or shoal's static graph, compiled at the first batch."""
-    precision: Literal["float32", "tf32", "bf16"] = "float32"
-    """Number format of matrix products; bf16: autocast, weights in float32. tf32: on a GPU, relative error 1e-3."""
+    precision: Literal["float32", "tf32", "bf16", "fp16"] = "float32"
+    """Number format of matrix products; bf16, fp16: autocast, weights in float32. tf32: on a GPU, error 1e-3."""
+    compile: bool = False
+    """Compile the model with torch.compile: a slow first step, then often faster ones; equal within rounding."""
     threads: Count | None = None
     """CPU threads of each worker; none: torch's default."""
     mesh: str = ""
@@ -181,6 +183,7 @@ _EVERYWHERE = _BOTH + _WORKERS
 MAY_DIFFER: dict[str, Collection[Where]] = {
     # Where a run computes, and where it reads and writes.
     **dict.fromkeys(("device", "threads", "data.dir"), _EVERYWHERE),
+    "compile": _BOTH,
     **dict.fromkeys(("output.trace", "output.logger"), _EVERYWHERE),
     **dict.fromkeys(("output.dir", "output.name"), _COMPARED + _WORKERS),
     "checkpoint.*": _BOTH,

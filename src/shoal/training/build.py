@@ -36,6 +36,7 @@ from shoal.strategies.exchange.kept import KeptOnly
 from shoal.strategies.guard import Guard, Remedies, exact_total
 from shoal.strategies.layout.layout import Layout
 from shoal.strategies.leaf_sums import total_of_rows
+from shoal.strategies.loss_scale import LossScale
 from shoal.strategies.pieces.freed_memory import return_large_memory_at_once
 from shoal.strategies.replicas.sync import SyncParts
 from shoal.strategies.replicas.user_sync import build_user_sync
@@ -102,9 +103,12 @@ def build(
     peers = _peers(config, group)
     serves = group.rank >= group.size - config.num_servers
     mesh = Mesh(alone(), {"data": 1}) if serves else Mesh(peers, config.axes)
-    check_stages(config, model, few_inputs(dataset))
-    config = with_cut(config, mesh, model, few_inputs(dataset), batch_size)
-    layout = build_layout(config, mesh, model, few_inputs(dataset), span, training_clock, measures, counts)
+    order = check_stages(config, model, few_inputs(dataset))
+    config = with_cut(config, mesh, model, few_inputs(dataset), batch_size, order)
+    loss_scale = LossScale() if config.precision == "fp16" else None
+    layout = build_layout(
+        config, mesh, model, few_inputs(dataset), span, training_clock, measures, order, loss_scale, counts
+    )
     data_axis = peers if serves else mesh.axis("data") or alone()
     if train.reduction == "invariant":
         data_axis = tree_summed(data_axis)
@@ -114,7 +118,7 @@ def build(
     if masks is not None:
         exchange = KeptOnly(exchange, masks)
     world = group if config.num_servers else None
-    parts = _sync_parts(config, layout, data_axis, exchange, masks, world, training_clock)
+    parts = _sync_parts(config, layout, data_axis, exchange, masks, world, training_clock, loss_scale)
     strategy = _build_sync(config, parts)
     return Run(
         config=config,
@@ -137,6 +141,7 @@ def build(
         masks=masks,
         measures=measures,
         best=best,
+        loss_scale=loss_scale,
     )
 
 
@@ -157,6 +162,7 @@ def _sync_parts(
     masks: WeightMasks | None,
     world: Group | None,
     training_clock: TrainingClock,
+    loss_scale: LossScale | None,
 ) -> SyncParts:
     train, in_backward = config.train, config.memory.step_in_backward
     update = Update(
@@ -169,7 +175,7 @@ def _sync_parts(
     total = total_of_rows if train.reduction == "invariant" else exact_total
     counted = None if layout.counter is None else layout.take_count
     remedies, sharded = remedies_of(config), layout.sharded_over
-    guard = Guard(data_axis, exchange, train.on_nonfinite, sharded, remedies, total, counted)
+    guard = Guard(data_axis, exchange, train.on_nonfinite, sharded, remedies, total, loss_scale, counted)
     return SyncParts(layout, update, data_axis, exchange, guard, world, training_clock, in_backward)
 
 

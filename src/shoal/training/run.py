@@ -17,6 +17,7 @@ from shoal.events.spans import SpanRecorder
 from shoal.models.metrics import Measure
 from shoal.prune.masks import WeightMasks
 from shoal.strategies.exchange.exchange import Exchange
+from shoal.strategies.loss_scale import LossScale
 from shoal.strategies.strategy import Share, Strategy, TrainingClock
 from shoal.training.evaluation import BestEpoch, Metrics
 from shoal.training.hooks.hook import Hook
@@ -67,6 +68,8 @@ class Run:
     """The metrics of evaluations, beside loss and accuracy."""
     best: BestEpoch | None
     """Compares epochs, where there is a validation set."""
+    loss_scale: LossScale | None
+    """The factor on the loss, with `--precision fp16`."""
 
     # From here on: of a run that has begun.
     folder: RunFolder = field(init=False)

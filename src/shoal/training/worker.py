@@ -171,6 +171,8 @@ def _restore(run: Run, folder: RunFolder) -> checkpoint.Checkpoint:
     pieces = saved.pieces()
     run.strategy.load(pieces)
     run.random.load(pieces)
+    if run.loss_scale is not None:
+        run.loss_scale.load(pieces)
     return saved
 
 
@@ -243,6 +245,9 @@ def _finish(run: Run, progress: Progress) -> Result:
         samples_per_s=round(samples / progress.seconds, 3) if progress.seconds else 0.0,
         bytes_sent=bytes_sent,
         bytes_mapped=bytes_mapped,
+        compile_s=round(run.log.compile_s, 6),
+        loss_scale=None if run.loss_scale is None else run.loss_scale.factor,
+        left_out=None if run.loss_scale is None else run.loss_scale.left_out,
         wait_s=round(sum(total.blocked_ns for total in totals.values()) / 1e9, 6),
         weights_sha256=sha256,
         run=str(run.folder.path),

@@ -111,7 +111,8 @@ def _stage(text: str) -> tuple[float, StageConfig]:
     if not equals or not 0 <= fraction < 1:
         raise ConfigError(f"expected a stage START=EXCHANGE with 0 ≤ START < 1, got '{text}'")
     named = by_name((AllReduceConfig, ByConfig, RobustConfig, CompressedConfig))
-    name, options = in_short(named, exchange)
+    name, short = in_short(named, exchange)
+    options = like(text, short)  # a codec of the user's own that a file names needs consent, too
     if options.get("codec") == "auto":
         raise ConfigError(
             f"compressed:auto cannot be a stage, got '{text}': it chooses once, in the first steps of the run",
