@@ -112,6 +112,7 @@ COMBINATIONS: dict[str, Row] = {
         **refused("--balance", "--bottleneck share", why="workers take whole micro-batches"),
         "--aggregate parameters": "parameters are averaged after the update, in no tree",
         **refused("--combine", "--combine-stages", why="each worker's gradient would be weighted"),
+        "--train.coupled": "a loss would depend on which samples are computed together",
         "--strategy.sync_batchnorm": "batch statistics depend on which samples are computed together",
         "own optimizer of divided weights": "its bits may depend on the division of weights",
     },

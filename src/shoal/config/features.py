@@ -312,6 +312,7 @@ FEATURES: dict[str, Feature] = {
             "--micro-batch",
         ),
         chosen("--reduction", "train.reduction", "invariant", "fastest", "--micro-batch 64"),
+        given("--train.coupled", "train.coupled", False),
         given("--batch-size", "train.batch_size", "all", "64"),
         chosen("--optimizer", "optimizer.name", "gd", "sgd"),
         given("--momentum", "optimizer.momentum", 0.0, "0.9", "--optimizer sgd"),

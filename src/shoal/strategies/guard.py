@@ -299,7 +299,8 @@ class Guard:
         times_so_far = repeated(self._times_bad[()])
         if warns and times_so_far is not None:
             warnings.warn(f"{what}: the step is left out{times_so_far}", stacklevel=3)
-        return GuardVerdict(like.new_full((), self._last_loss), False, stop_signal)
+        standing = self._last_loss if math.isfinite(self._last_loss) else 0.0
+        return GuardVerdict(like.new_full((), standing), False, stop_signal)
 
     def decide_later(self, table: Tensor, like: Tensor) -> LaterVerdict:
         """Decide on the device, and on the host later.

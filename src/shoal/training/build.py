@@ -1,5 +1,6 @@
 """Builds everything that a run needs from its config. Errors are raised here, before anything is written."""
 
+import warnings
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -44,7 +45,7 @@ from shoal.strategies.strategy import Strategy, TrainingClock
 from shoal.strategies.update import Update
 from shoal.training.evaluation import BestEpoch
 from shoal.training.memory.prepare import storage_of, store_parameters
-from shoal.training.progress import total_steps
+from shoal.training.progress import epoch_of, total_steps
 from shoal.training.prune.pruning import prepare
 from shoal.training.run import Run
 from shoal.training.setup.build_layout import build_layout, check_stages, with_cut
@@ -88,6 +89,12 @@ def build(
     model, counts = build_checked(config, dataset)
     if counts:
         config.check_found(COUNTED)
+    if config.train.coupled and group.rank == 0:
+        warnings.warn(
+            "--train.coupled: the loss of a sample depends on the others that its worker computes with it, so results "
+            "depend on the number of workers and on --micro-batch",
+            stacklevel=2,
+        )
     measures = build_measures(config, model, dataset)
     best = BestEpoch.of(config.stop, dataset, measures)
     widths, rewound = prepare(model, config, mapped(Tensor.cpu, few_inputs(dataset)), resumed)
@@ -96,9 +103,9 @@ def build(
     workers = group.size - config.num_servers
     _check_work(config, dataset, model, workers, device)
     span = SpanRecorder(clock or clock_of(device))
-    train, num_samples = config.train, len(dataset.train)
-    batch_size = train.batch_size if isinstance(train.batch_size, int) else num_samples
-    steps = total_steps(num_samples, batch_size, train.epochs, train.steps)
+    train = config.train
+    batch_size, epoch_samples = epoch_of(train, len(dataset.train))
+    steps = total_steps(epoch_samples, batch_size, train.epochs, train.steps)
     training_clock = TrainingClock(total_steps=steps, span=span)
     peers = _peers(config, group)
     serves = group.rank >= group.size - config.num_servers
@@ -131,6 +138,7 @@ def build(
         workers=workers,
         span=span,
         batch_size=batch_size,
+        epoch_samples=epoch_samples,
         total_steps=steps,
         training_clock=training_clock,
         division=divisions(config, dataset, strategy.data_size),
@@ -205,7 +213,7 @@ def build_checked(config: RunConfig, dataset: DataSet) -> tuple[nn.Module, bool]
             )
     model = models.build(config.model, dataset.input_shape, dataset.outputs, config.seed)
     inputs, labels = (mapped(Tensor.cpu, each) for each in (few_inputs(dataset), dataset.train.labels))
-    return model, models.check_fit(model, config.loss, inputs, labels)
+    return model, models.check_fit(model, config.loss, inputs, labels, config.train.coupled)
 
 
 def build_measures(config: RunConfig, model: nn.Module, dataset: DataSet) -> tuple[Measure, ...]:

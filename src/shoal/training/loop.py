@@ -37,7 +37,7 @@ def train(run: Run, progress: Progress) -> Progress:
         return serve(run, progress)
     while not run.is_done(progress) and not run.stopped_by:
         progress = train_epoch(run, progress)
-        if progress.consumed == len(run.data.train):
+        if progress.consumed == run.epoch_samples:
             progress = end_epoch(run, progress)
     for hook in run.hooks:
         hook.end()
@@ -46,7 +46,7 @@ def train(run: Run, progress: Progress) -> Progress:
 
 def train_epoch(run: Run, progress: Progress) -> Progress:
     """Train the remaining steps of this epoch."""
-    num_samples, rank = len(run.data.train), run.strategy.data_rank
+    num_samples, rank = run.epoch_samples, run.strategy.data_rank
     progress = progress.among(run.strategy.data_size)
     division = run.division(progress)
     if run.strategy.takes_turns:
@@ -71,7 +71,7 @@ def train_by_turns(run: Run, first: Progress, division: Division) -> Progress:
 
     Each worker takes the next share that is free; of its own shares it knows the losses. All end after the same step.
     """
-    num_samples = len(run.data.train)
+    num_samples = run.epoch_samples
     end = run.next_meeting(first)
     own = replace(first, epoch_loss_sum=0.0)
     while isinstance(turn := run.strategy.next_turn(first.step, end), Turn):
@@ -130,7 +130,7 @@ def serve(run: Run, progress: Progress) -> Progress:
     def stepped(result: StepResult, num_samples: int, lr: float) -> None:
         nonlocal progress
         progress = run.log.step(progress.after_step(num_samples), result, num_samples, lr)
-        if progress.consumed == len(run.data.train):
+        if progress.consumed == run.epoch_samples:
             progress = progress.after_epoch()
 
     def record(event: dict[str, Any]) -> None:
