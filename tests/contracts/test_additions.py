@@ -63,6 +63,15 @@ def short(stages, microbatches):
 def nothing(stages, microbatches):
     return None
 ''',
+    "added_rule": '''
+"""The mean: no rule that tolerates anything."""
+
+def mean(rows, bad):
+    return rows.mean(0)
+
+def first_row_twice(rows, bad):
+    return rows[:2]
+''',
     "added_codec": '''
 """Codecs: all bytes of a gradient, and one that rounds."""
 import torch
@@ -241,17 +250,56 @@ def test_a_wrong_codec_is_refused_before_a_worker_starts(codec, said, capsys, tm
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_rule(trained, tmp_path, capsys):
+    """The mean of two workers is exact, and so is twice that."""
+    ddp = trained(*COMPRESSED, "all_reduce", "--name", "ddp")
+    mean = "robust:added_rule:mean", "--exchange.bad", "0"
+    assert trained(*COMPRESSED, *mean, "--name", "own") == ddp
+    assert same_weights(tmp_path, "own", "ddp")
+    assert trained(*COMPRESSED, *mean, "--strategy", "server") == pytest.approx(ddp, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            "--exchange robust:added_rule:mean",
+            "tolerates 1 bad worker only with at least 3 workers; you have 2",
+        ),
+        ("--exchange robust:added_rule:men", "did you mean 'mean'"),
+        (
+            "--exchange robust:added_rule:first_row_twice --exchange.bad 0",
+            r"rank \d of 2: rule added_rule:first_row_twice returned 2 × \d+ elements in torch.float32, expected",
+        ),
+        (
+            "--exchange robust:added_rule:mean --workers 3 --fault rank=1,gradient=nan",
+            r"rank \d of 3: rule added_rule:mean returned a number that is not finite, though 1 of 3 rows have one",
+        ),
+    ],
+)
+def test_a_wrong_rule_is_one_sentence(words, said, capsys, tmp_path):
+    flags = "--runs-dir", str(tmp_path / "runs"), *COMPRESSED[:-1]
+    found = refused(capsys, "train", *TINY.split(), *flags, *words.split())
+    assert re.search(said, found)
+    assert "Traceback" not in found
+
+
 @pytest.mark.parametrize(
     ("text", "flag"),
     [
         ('[pipeline]\nschedule = "added_schedule:pairs"', "--pipeline.schedule"),
         ('[exchange]\nname = "compressed"\ncodec = "added_codec:Bytes"', "--exchange.codec"),
+        ('[exchange]\nname = "robust"\nrule = "added_rule:mean"', "--exchange.rule"),
         ('[strategy]\nname = "added_strategy:Gathered"', "--sync"),
     ],
 )
 def test_a_file_that_names_one_runs_no_code_without_consent(text, flag, capsys, tmp_path):
     (tmp_path / "recipe.toml").write_text(f"{text}\n[launch]\nworkers = 2\n")
-    others = {"--pipeline.schedule": ("--mesh", "pipeline=2"), "--exchange.codec": ("--strategy", "ddp")}
+    others = {
+        "--pipeline.schedule": ("--mesh", "pipeline=2"),
+        "--exchange.codec": ("--strategy", "ddp"),
+        "--exchange.rule": ("--strategy", "ddp"),
+    }
     runs = ("--runs-dir", str(tmp_path / "runs"))
     said = refused(capsys, "train", "recipe.toml", *others.get(flag, ()), *runs)
     assert "files run no code without consent" in said

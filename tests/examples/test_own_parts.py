@@ -44,3 +44,15 @@ def test_the_codec(final_loss, capsys):
     natural = final_loss(*flags, "compressed:examples.own_codec:Natural")
     assert natural != exact
     assert natural == pytest.approx(exact, rel=0.05)
+
+
+def test_the_rule(final_loss, capsys):
+    assert main(["check", "rule", "examples.own_rule:geometric_median", "--workers", "3", "--json"]) == 0
+    found = {check["name"]: check["found"] for check in json.loads(capsys.readouterr().out)["checks"]}
+    assert found["breakdown"].startswith("1 of 3 workers may attack")
+    flags = "--strategy", "ddp", "--workers", "3"
+    good = final_loss(*flags)
+    flipped = *flags, "--fault", "rank=1,gradient=flip"
+    without = abs(final_loss(*flipped) - good)
+    median = abs(final_loss(*flipped, "--exchange", "robust:examples.own_rule:geometric_median") - good)
+    assert median < without / 2

@@ -140,6 +140,19 @@ def test_an_ordinary_module_in_stages_trains_like_one_machine(cut, capsys, monke
     assert found["test_loss"] == pytest.approx(expected["test_loss"], rel=1e-5)
 
 
+@pytest.mark.parametrize("plan", ["--tensor.plan examples/text_encoder.toml", ""])
+def test_torchs_transformer_on_two_workers_trains_like_one_machine(plan, capsys, monkeypatch, tmp_path):
+    """With its dropout: all workers draw one machine's masks."""
+    monkeypatch.chdir(EXAMPLES.parent)
+    words = "--model examples.text_encoder:model --model.length 12 --model.width 8 --data synthetic --data.task text "
+    words += "--data.samples 64 --data.shape 12 --batch-size 16 --epochs 1 --optimizer sgd"
+    tensor = f"--strategy tensor --workers 2 --launcher threads {plan}"
+    expected = trained(capsys, words, tmp_path)
+    found = trained(capsys, f"{words} {tensor}", tmp_path)
+    assert found["final_loss"] == pytest.approx(expected["final_loss"], rel=1e-6)
+    assert found["test_loss"] == pytest.approx(expected["test_loss"], rel=1e-6)
+
+
 class ParsedError(Exception):
     """Ends a program where it parses its command line."""
 

@@ -67,7 +67,7 @@ class TensorSection(TypedDict, total=False):
 class ExchangeSection(TypedDict, total=False):
     name: Literal['all_reduce', 'by', 'robust', 'compressed', 'stages']
     algorithm: Literal['central', 'reduce_broadcast', 'all_gather_sum', 'reduce_scatter_all_gather', 'ring', 'tree', 'halving_doubling']
-    rule: Literal['median', 'trimmed_mean', 'krum']
+    rule: Literal['median', 'trimmed_mean', 'krum'] | str | Callable[..., Any]
     bad: int
     codec: Literal['none', 'fp16', 'bf16', 'int8', 'int4', 'qsgd', 'terngrad', 'sign', 'onebit', 'topk', 'randomk', 'threshold', 'average', 'dgc', 'powersgd', 'auto'] | str | Callable[..., Any]
     candidates: Sequence[str]

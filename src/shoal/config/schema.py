@@ -20,7 +20,14 @@ from shoal.config.feature import settings_of
 from shoal.config.kinds import Checked
 from shoal.config.mesh import check_power_of_two, check_product, layout_of, parse_mesh
 from shoal.config.sections.data import DataConfig, DigitsConfig, GlobalConfig, PartitionConfig
-from shoal.config.sections.exchange import AllReduceConfig, ExchangeConfig, StagesConfig, compressions
+from shoal.config.sections.exchange import (
+    AllReduceConfig,
+    ExchangeConfig,
+    RobustConfig,
+    StagesConfig,
+    compressions,
+    stages_of,
+)
 from shoal.config.sections.launch import LaunchConfig
 from shoal.config.sections.memory import MemoryConfig
 from shoal.config.sections.model import CrossEntropyConfig, LenetConfig, LossConfig, ModelConfig
@@ -158,6 +165,8 @@ def named_code(config: RunConfig) -> list[tuple[str, Custom]]:
         chosen.append(("strategy.unit_of", Custom(name=config.sync.unit_of)))
     if is_own(config.pipeline.schedule):
         chosen.append(("pipeline.schedule", Custom(name=config.pipeline.schedule)))
+    rules = (each.rule for each in stages_of(config.exchange) if isinstance(each, RobustConfig))
+    chosen += [("exchange.rule", Custom(name=rule)) for rule in rules if is_own(rule)]
     codecs = (exchange.codec for exchange in compressions(config.exchange))
     chosen += [("exchange.codec", Custom(name=codec)) for codec in codecs if is_own(codec)]
     chosen += [("logger", Custom(name=name)) for name in config.output.logger if ":" in name]
