@@ -132,9 +132,11 @@ class TrainSection(TypedDict, total=False):
     epochs: int
     steps: int | None
     batch_size: Literal['all'] | int | None
+    drop_last: bool
     micro_batch: int
     reduction: Literal['fastest', 'invariant']
     clip_norm: float | None
+    coupled: bool
     balance: bool
     on_nonfinite: Literal['stop', 'skip']
     test: bool

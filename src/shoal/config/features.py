@@ -176,6 +176,16 @@ def _weights(settings: Settings) -> str:
     return f"--prune {settings['prune.name']}" if isinstance(prune, WeightPruneConfig) else ""
 
 
+NESTED = "nested samples"
+COUNTED = "a loss with a count"
+FOUND = (NESTED, COUNTED)
+"""Features that only data and functions of the user's own show: `build` asks for them (`RunConfig.check_found`)."""
+
+
+def _found(name: str, flags: str, without: str) -> Feature:
+    return Feature(name, name, flags, without, lambda settings: bool(settings.get(name)))
+
+
 FEATURES: dict[str, Feature] = {
     feature.name: feature
     for feature in (
@@ -302,6 +312,7 @@ FEATURES: dict[str, Feature] = {
             "--micro-batch",
         ),
         chosen("--reduction", "train.reduction", "invariant", "fastest", "--micro-batch 64"),
+        given("--train.coupled", "train.coupled", False),
         given("--batch-size", "train.batch_size", "all", "64"),
         chosen("--optimizer", "optimizer.name", "gd", "sgd"),
         given("--momentum", "optimizer.momentum", 0.0, "0.9", "--optimizer sgd"),
@@ -347,6 +358,10 @@ FEATURES: dict[str, Feature] = {
         given("--memory.parameters", "memory.parameters", "float32", "bf16"),
         given("--memory.return_freed", "memory.return_freed", False),
         given("--memory.budget", "memory.budget", None, "200MB"),
+        _found(NESTED, "--data package.module:function", "return one tensor as the input of each sample"),
+        _found(
+            COUNTED, "--loss package.module:function", "return the sum over the samples alone from the loss"
+        ),
     )
 }
 """By name."""

@@ -1,14 +1,18 @@
 """Data sets of bytes and labels, and batches: selected samples, augmented, and normalised for a model."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from shoal import nested
 from shoal.data.seeds import hashed, seed_for
+from shoal.nested import Nested
 
 SCALE_BITS = 16
 
@@ -93,40 +97,105 @@ class Augment:
         return padded.flatten(2).gather(2, source).view(pictures.shape)
 
 
-Task = Literal["classification", "regression", "text"]
+Task = Literal["classification", "regression", "text", "own"]
+"""`own`: labels are no single tensor, or absent, and only the user's loss knows what they mean."""
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Samples and their labels."""
+    """Samples and their labels. Each is a tensor or, in data of the user's own, nested tensors (`shoal.nested`)."""
 
-    inputs: Tensor
+    inputs: Nested
     """uint8, [samples, *shape]; data of the user's own may be float32 or int64."""
-    labels: Tensor
-    """int64 [samples]; regression: float32 [samples, outputs] or [samples]; text: int64 [samples, length]."""
+    labels: Nested
+    """int64 [samples]; regression: float32 [samples, outputs] or [samples]; text: int64 [samples, length].
+
+    None: the samples have no labels beside their inputs."""
 
     def __len__(self) -> int:
-        return len(self.inputs)
+        return nested.length(self.inputs)
 
     def __repr__(self) -> str:
-        return f"Split({len(self):,} samples of shape {tuple(self.inputs.shape[1:])} on {self.inputs.device})"
+        shape = nested.mapped(lambda tensor: tuple(tensor.shape[1:]), self.inputs)
+        return f"Split({len(self):,} samples of shape {shape} on {self.device})"
+
+    @property
+    def device(self) -> torch.device:
+        """Where the samples are."""
+        return nested.first(self.inputs).device
+
+    @property
+    def columns(self) -> tuple[Nested, ...]:
+        """Inputs and, if there are any, labels."""
+        return (self.inputs,) if self.labels is None else (self.inputs, self.labels)
+
+    @property
+    def classes(self) -> Tensor | None:
+        """The labels if they are one tensor: partitions by labels need them."""
+        return self.labels if isinstance(self.labels, Tensor) else None
 
     def to(self, device: torch.device | str) -> "Split":
         """The same samples on a device; batches are selected there."""
-        return Split(self.inputs.to(device), self.labels.to(device))
+        return Split(
+            *(nested.mapped(lambda tensor: tensor.to(device), each) for each in (self.inputs, self.labels))
+        )
 
     def take(self, indices: Tensor) -> "Split":
         """A split of these samples only."""
-        return Split(self.inputs.index_select(0, indices), self.labels.index_select(0, indices))
+        return Split(_rows(self.inputs, indices), _rows(self.labels, indices))
+
+
+def _rows(column: Nested, indices: Tensor) -> Nested:
+    if isinstance(column, Tensor):
+        return column.index_select(0, indices)
+    return nested.mapped(lambda tensor: tensor.index_select(0, indices), column)
 
 
 class Batch(NamedTuple):
     """The samples of one worker in one step, ready for the model."""
 
-    inputs: Tensor
+    inputs: Nested
     """float32, normalised; int64 tokens for text."""
-    labels: Tensor
+    labels: Nested
+    """What the loss gets beside the outputs: labels or, of samples without any, the inputs."""
     num_samples: int
+
+    @property
+    def device(self) -> torch.device:
+        """Where the samples are."""
+        return nested.first(self.inputs).device
+
+    @property
+    def num_classified(self) -> int:
+        """How many labels are classes: of nested labels and numbers none; those below 0 are left out by a loss."""
+        if (
+            not isinstance(self.labels, Tensor)
+            or self.labels is self.inputs
+            or self.labels.is_floating_point()
+        ):
+            return 0
+        return int((self.labels >= 0).sum())
+
+    def part(self, start: int, end: int) -> "Batch":
+        """The samples from `start` to `end` − 1, in the same memory."""
+        inputs = nested.part(self.inputs, start, end)
+        labels = inputs if self.labels is self.inputs else nested.part(self.labels, start, end)
+        return Batch(inputs, labels, nested.length(inputs))
+
+    def parts(self, sizes: Sequence[int]) -> "list[Batch]":
+        """Parts of these numbers of samples, one after the other."""
+        ends = [*accumulate(sizes)]
+        return [self.part(end - size, end) for size, end in zip(sizes, ends, strict=True)]
+
+    @staticmethod
+    def joined(batches: "Sequence[Batch]") -> "Batch":
+        """The samples of all batches, one after the other."""
+        if len(batches) == 1:
+            return batches[0]
+        inputs = nested.cat([each.inputs for each in batches])
+        is_labelled = batches[0].labels is not batches[0].inputs
+        labels = nested.cat([each.labels for each in batches]) if is_labelled else inputs
+        return Batch(inputs, labels, sum(each.num_samples for each in batches))
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,7 +216,7 @@ class DataSet:
     validation: Split | None
     test: Split
     outputs: int
-    """Classes; 256 for text; the width of the target for regression."""
+    """Classes; 256 for text; the width of the target for regression; 0 if only the user's loss knows."""
     mean: Tensor | None = field(default=None, repr=False)
     """Mean of each channel, for pixels from 0 to 1; None for text, and for inputs that are no pixels."""
     std: Tensor | None = field(default=None, repr=False)
@@ -164,14 +233,14 @@ class DataSet:
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """Shape of one input."""
-        return tuple(self.train.inputs.shape[1:])
+        """Shape of one input; () for nested inputs."""
+        return tuple(self.train.inputs.shape[1:]) if isinstance(self.train.inputs, Tensor) else ()
 
     @property
     def nbytes(self) -> int:
         """Bytes of all samples and labels."""
         splits = [split for split in (self.train, self.validation, self.test) if split is not None]
-        return sum(split.inputs.nbytes + split.labels.nbytes for split in splits)
+        return sum(leaf.nbytes for split in splits for _, leaf in nested.leaves(split.columns))
 
     def to(self, device: torch.device | str) -> "DataSet":
         """The same data set on a device, so that only the indices of a batch are copied to it."""
@@ -191,9 +260,9 @@ class DataSet:
         device (see `Affine`).
         """
         inputs, labels = split.inputs, split.labels
-        if indices.device != inputs.device:
-            indices = indices.to(inputs.device)
-        return self._batch(inputs.index_select(0, indices), labels.index_select(0, indices))
+        if indices.device != split.device:
+            indices = indices.to(split.device)
+        return self._batch(_rows(inputs, indices), _rows(labels, indices))
 
     def training_batch(self, indices: Tensor, seed: int, epoch: int) -> Batch:
         """The training samples at these indices, augmented if the data set has an augmentation, then normalised.
@@ -202,12 +271,13 @@ class DataSet:
         """
         if self.augment is None:
             return self.batch(self.train, indices)
-        picked = self.train.take(indices.to(self.train.inputs.device))
+        picked = self.train.take(indices.to(self.train.device))
         return self._batch(self.augment(picked.inputs, indices, seed, epoch), picked.labels)
 
-    def _batch(self, inputs: Tensor, labels: Tensor) -> Batch:
-        if self.affine is None:
-            # Bytes without statistics are text; data of one's own may have floats or tokens already.
-            ready = inputs.long() if inputs.dtype == torch.uint8 else inputs
-            return Batch(ready, labels, inputs.shape[0])
-        return Batch(self.affine(inputs), labels, inputs.shape[0])
+    def _batch(self, inputs: Nested, labels: Nested | None) -> Batch:
+        ready = inputs
+        if self.affine is not None:
+            ready = self.affine(inputs)
+        elif isinstance(inputs, Tensor) and inputs.dtype == torch.uint8:
+            ready = inputs.long()  # bytes without statistics are text
+        return Batch(ready, ready if labels is None else labels, nested.length(inputs))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +24,9 @@ from shoal.data.dataset import Batch
 from shoal.errors import AutogradError
 from shoal.events.spans import SpanRecorder
 from shoal.models.common import evaluation_mode
+from shoal.models.losses import CountedLoss
 from shoal.models.metrics import Measure
+from shoal.nested import call
 from shoal.strategies.compiled import Compiled
 from shoal.strategies.loss_scale import LossScale
 from shoal.strategies.strategy import Gradients, Share, Sums
@@ -33,8 +35,8 @@ Precision = Literal["float32", "tf32", "bf16", "fp16"]
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 """Formats of matrix products whose weights stay in float32."""
 
-Loss = Callable[[Tensor, Tensor], Tensor]
-"""`loss(outputs, labels)`: the sum over the samples."""
+Loss = Callable[[Any, Any], Tensor]
+"""`loss(outputs, labels)`: the sum over the samples; of nested samples, outputs and labels are what they are there."""
 Saving = Callable[[], AbstractContextManager[object]]
 """A context for forward and loss that decides where tensors that are saved for backward wait for it."""
 OnFinal = Callable[[Tensor, Callable[[Tensor], None]], Callable[[], None]]
@@ -63,23 +65,27 @@ def build_engine(
     saving: Saving | None = None,
     compiled: Compiled | None = None,
     loss_scale: LossScale | None = None,
+    function: Loss | None = None,
 ) -> GradientEngine:
-    """The engine of that name for a model and a loss; only torch's supports `precision` and what follows it."""
+    """The engine of that name for a model and a loss; only torch's supports `precision` and what follows it.
+
+    `function` is the loss if it has been built already.
+    """
     if name == "torch":
-        return _by_torch(model, loss, span, precision, saving, compiled, loss_scale)
+        built = function or models.build_loss(loss)
+        return _by_torch(model, built, span, precision, saving, compiled, loss_scale)
     return _by_our_own(name, model, loss, span)
 
 
 def _by_torch(
     model: nn.Module,
-    config: LossConfig,
+    loss: Loss,
     span: SpanRecorder,
     precision: Precision,
     saving: Saving | None,
     compiled: Compiled | None,
     loss_scale: LossScale | None,
 ) -> GradientEngine:
-    loss = models.build_loss(config)
     # Weights, gradients and loss stay in float32. bfloat16 has the range of float32, float16 needs a loss scale.
     # (tf32 is a setting of the whole process: see `torch_settings`.)
     in_precision = (
@@ -94,12 +100,10 @@ def _by_torch(
 
     autocast = in_precision if saving is None else with_saving
 
-    call = model if compiled is None else compiled
-
     def gradients(batch: Batch, scale: float) -> Tensor:
         kind = "compute" if compiled is None else compiled.kind(batch.num_samples)
-        with span("forward", kind), autocast(batch.inputs.device.type):
-            loss_sum = loss(call(batch.inputs), batch.labels)
+        with span("forward", kind), autocast(batch.device.type):
+            loss_sum = loss(call(model, batch.inputs, compiled), batch.labels)
         if loss_scale is not None:
             scale *= loss_scale.factor
             # The product is no number in float16.
@@ -190,15 +194,19 @@ def gradients_from(output: Tensor, gradient: Tensor, inputs: Sequence[Tensor]) -
 def evaluate_batch(model: nn.Module, loss: Loss, batch: Batch, measures: Sequence[Measure] = ()) -> Sums:
     """Loss, correct predictions and metrics of a whole model on a batch, in evaluation mode."""
     with evaluation_mode(model):
-        outputs = model(batch.inputs)
+        outputs = call(model, batch.inputs)
     return sums_of(outputs, loss, batch, measures)
 
 
-def sums_of(outputs: Tensor, loss: Loss, batch: Batch, measures: Sequence[Measure] = ()) -> Sums:
-    """Loss, correct predictions and metrics of a batch whose outputs are known; none correct for regression."""
-    loss_sum, labels = loss(outputs, batch.labels), batch.labels
+def sums_of(outputs: Any, loss: Loss, batch: Batch, measures: Sequence[Measure] = ()) -> Sums:
+    """Loss, correct predictions and metrics of a batch whose outputs are known; without classes none is correct."""
+    labels = batch.labels
+    loss_sum, count = (
+        loss.pair(outputs, labels) if isinstance(loss, CountedLoss) else (loss(outputs, labels), None)
+    )
     metrics = torch.cat([each.sums(outputs, labels) for each in measures]) if measures else None
-    if labels.is_floating_point():
-        return Sums(loss_sum, torch.zeros_like(loss_sum), 0, batch.num_samples, metrics)
+    predictions = batch.num_classified
+    if not predictions or not isinstance(outputs, Tensor):
+        return Sums(loss_sum, torch.zeros_like(loss_sum), 0, batch.num_samples, metrics, count)
     hits = (outputs.argmax(-1) == labels).sum()
-    return Sums(loss_sum, hits, labels.numel(), batch.num_samples, metrics)
+    return Sums(loss_sum, hits, predictions, batch.num_samples, metrics, count)

@@ -1,5 +1,6 @@
 """Builds everything that a run needs from its config. Errors are raised here, before anything is written."""
 
+import warnings
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -8,7 +9,7 @@ from importlib import import_module
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from shoal import models, optim
 from shoal.comm.alone import alone
@@ -17,16 +18,18 @@ from shoal.comm.mesh import Mesh
 from shoal.comm.traced import Traced
 from shoal.comm.tree_sums import tree_summed
 from shoal.config.checks import check_resources
+from shoal.config.features import COUNTED, NESTED
 from shoal.config.schema import RunConfig
 from shoal.config.sections.exchange import RobustConfig, check_real, compressions
 from shoal.config.sections.prune import WeightPruneConfig
 from shoal.config.sections.values import Custom
-from shoal.data.dataset import DataSet
+from shoal.data.dataset import Batch, DataSet
 from shoal.data.load import load
 from shoal.errors import ConfigError
 from shoal.events.folder import RunFolder
 from shoal.events.spans import Clock, SpanRecorder
 from shoal.models.metrics import Measure, measures_for
+from shoal.nested import Nested, described, mapped
 from shoal.prune.masks import WeightMasks
 from shoal.strategies.exchange.build import build_exchange
 from shoal.strategies.exchange.exchange import Exchange
@@ -42,7 +45,7 @@ from shoal.strategies.strategy import Strategy, TrainingClock
 from shoal.strategies.update import Update
 from shoal.training.evaluation import BestEpoch
 from shoal.training.memory.prepare import storage_of, store_parameters
-from shoal.training.progress import total_steps
+from shoal.training.progress import epoch_of, total_steps
 from shoal.training.prune.pruning import prepare
 from shoal.training.run import Run
 from shoal.training.setup.build_layout import build_layout, check_stages, with_cut
@@ -83,18 +86,26 @@ def build(
     if isinstance(config.data, Custom):
         check_same_data(group, dataset)
     dataset = dataset.to(device)
-    model = build_model(config, dataset)
+    model, counts = build_checked(config, dataset)
+    if counts:
+        config.check_found(COUNTED)
+    if config.train.coupled and group.rank == 0:
+        warnings.warn(
+            "--train.coupled: the loss of a sample depends on the others that its worker computes with it, so results "
+            "depend on the number of workers and on --micro-batch",
+            stacklevel=2,
+        )
     measures = build_measures(config, model, dataset)
     best = BestEpoch.of(config.stop, dataset, measures)
-    widths, rewound = prepare(model, config, few_inputs(dataset).cpu(), resumed)
+    widths, rewound = prepare(model, config, mapped(Tensor.cpu, few_inputs(dataset)), resumed)
     store_parameters(config, model)
     model.to(device)
     workers = group.size - config.num_servers
     _check_work(config, dataset, model, workers, device)
     span = SpanRecorder(clock or clock_of(device))
-    train, num_samples = config.train, len(dataset.train)
-    batch_size = train.batch_size if isinstance(train.batch_size, int) else num_samples
-    steps = total_steps(num_samples, batch_size, train.epochs, train.steps)
+    train = config.train
+    batch_size, epoch_samples = epoch_of(train, len(dataset.train))
+    steps = total_steps(epoch_samples, batch_size, train.epochs, train.steps)
     training_clock = TrainingClock(total_steps=steps, span=span)
     peers = _peers(config, group)
     serves = group.rank >= group.size - config.num_servers
@@ -103,7 +114,7 @@ def build(
     config = with_cut(config, mesh, model, few_inputs(dataset), batch_size, order)
     loss_scale = LossScale() if config.precision == "fp16" else None
     layout = build_layout(
-        config, mesh, model, few_inputs(dataset), span, training_clock, measures, order, loss_scale
+        config, mesh, model, few_inputs(dataset), span, training_clock, measures, order, loss_scale, counts
     )
     data_axis = peers if serves else mesh.axis("data") or alone()
     if train.reduction == "invariant":
@@ -127,6 +138,7 @@ def build(
         workers=workers,
         span=span,
         batch_size=batch_size,
+        epoch_samples=epoch_samples,
         total_steps=steps,
         training_clock=training_clock,
         division=divisions(config, dataset, strategy.data_size),
@@ -169,9 +181,9 @@ def _sync_parts(
         storage=storage_of(config),
     )
     total = total_of_rows if train.reduction == "invariant" else exact_total
-    guard = Guard(
-        data_axis, exchange, train.on_nonfinite, layout.sharded_over, remedies_of(config), total, loss_scale
-    )
+    counted = None if layout.counter is None else layout.take_count
+    remedies, sharded = remedies_of(config), layout.sharded_over
+    guard = Guard(data_axis, exchange, train.on_nonfinite, sharded, remedies, total, loss_scale, counted)
     return SyncParts(layout, update, data_axis, exchange, guard, world, training_clock, in_backward)
 
 
@@ -185,22 +197,41 @@ def _peers(config: RunConfig, group: Traced) -> Group:
 
 def build_model(config: RunConfig, dataset: DataSet) -> nn.Module:
     """The model with its initial weights, its output checked against the labels and the loss."""
+    return build_checked(config, dataset)[0]
+
+
+def build_checked(config: RunConfig, dataset: DataSet) -> tuple[nn.Module, bool]:
+    """The model, and whether the loss counts (`models.check_fit`)."""
     check_resources(config, 1)
+    if not isinstance(dataset.train.inputs, Tensor):
+        config.check_found(NESTED)
+        if not isinstance(config.model, Custom):
+            raise ConfigError(
+                f"model {config.model.name} takes one tensor, and the inputs of {dataset.name} are "
+                f"{described(dataset.train.inputs)}",
+                "Give a model of your own: --model package.module:Model.",
+            )
     model = models.build(config.model, dataset.input_shape, dataset.outputs, config.seed)
-    models.check_fit(model, config.loss, few_inputs(dataset).cpu(), dataset.train.labels.cpu())
-    return model
+    inputs, labels = (mapped(Tensor.cpu, each) for each in (few_inputs(dataset), dataset.train.labels))
+    return model, models.check_fit(model, config.loss, inputs, labels, config.train.coupled)
 
 
 def build_measures(config: RunConfig, model: nn.Module, dataset: DataSet) -> tuple[Measure, ...]:
     """The metrics of a run, each tried on a few samples; the model must be whole."""
-    inputs = few_inputs(dataset)
-    return measures_for(config.train.metrics, model, inputs, dataset.train.labels[: len(inputs)])
+    few = _few(dataset)
+    if "accuracy" in config.train.metrics and dataset.train.labels is None:
+        raise ConfigError("metric accuracy needs labels, and the samples have none", "Leave it out.")
+    return measures_for(config.train.metrics, model, few.inputs, few.labels)
 
 
-def few_inputs(dataset: DataSet) -> torch.Tensor:
+def few_inputs(dataset: DataSet) -> Nested:
     """The inputs of a few samples, to try a model with."""
-    few = torch.arange(min(4, len(dataset.train)), device=dataset.train.labels.device)
-    return dataset.batch(dataset.train, few).inputs
+    return _few(dataset).inputs
+
+
+def _few(dataset: DataSet) -> Batch:
+    few = torch.arange(min(4, len(dataset.train)), device=dataset.train.device)
+    return dataset.batch(dataset.train, few)
 
 
 def _check_work(

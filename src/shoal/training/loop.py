@@ -24,6 +24,7 @@ from torch import Tensor
 
 from shoal.data.dataset import Batch
 from shoal.data.division import Division
+from shoal.errors import NothingCountedError
 from shoal.strategies.strategy import Pause, Serving, Share, StepResult, Turn, agreed_loss
 from shoal.training.evaluation import evaluate
 from shoal.training.progress import Progress
@@ -36,7 +37,7 @@ def train(run: Run, progress: Progress) -> Progress:
         return serve(run, progress)
     while not run.is_done(progress) and not run.stopped_by:
         progress = train_epoch(run, progress)
-        if progress.consumed == len(run.data.train):
+        if progress.consumed == run.epoch_samples:
             progress = end_epoch(run, progress)
     for hook in run.hooks:
         hook.end()
@@ -45,7 +46,7 @@ def train(run: Run, progress: Progress) -> Progress:
 
 def train_epoch(run: Run, progress: Progress) -> Progress:
     """Train the remaining steps of this epoch."""
-    num_samples, rank = len(run.data.train), run.strategy.data_rank
+    num_samples, rank = run.epoch_samples, run.strategy.data_rank
     progress = progress.among(run.strategy.data_size)
     division = run.division(progress)
     if run.strategy.takes_turns:
@@ -70,7 +71,7 @@ def train_by_turns(run: Run, first: Progress, division: Division) -> Progress:
 
     Each worker takes the next share that is free; of its own shares it knows the losses. All end after the same step.
     """
-    num_samples = len(run.data.train)
+    num_samples = run.epoch_samples
     end = run.next_meeting(first)
     own = replace(first, epoch_loss_sum=0.0)
     while isinstance(turn := run.strategy.next_turn(first.step, end), Turn):
@@ -99,10 +100,13 @@ def step(run: Run, at: Progress, mine: Tensor, count: int) -> tuple[StepResult, 
     run.training_clock.step = at.step
     for hook in run.step_hooks:
         hook.before_step(at, count)
-    share = Share(parts_of(run, mine, at.epoch), count, len(mine), run.stop.signal, run.before_part)
+    parts = parts_of(run, mine, at.epoch)
+    share = Share(parts, count, len(mine), run.stop.signal, run.before_part, run.empty_batch)
     lr = run.lr(at.step)
     try:
         result = run.strategy.step(share, lr)
+    except NothingCountedError as error:
+        raise run.with_samples(error, mine, at.step) from error
     except ValueError as error:
         run.explain_batch_norm(error, share, at.step)
         raise
@@ -126,7 +130,7 @@ def serve(run: Run, progress: Progress) -> Progress:
     def stepped(result: StepResult, num_samples: int, lr: float) -> None:
         nonlocal progress
         progress = run.log.step(progress.after_step(num_samples), result, num_samples, lr)
-        if progress.consumed == len(run.data.train):
+        if progress.consumed == run.epoch_samples:
             progress = progress.after_epoch()
 
     def record(event: dict[str, Any]) -> None:

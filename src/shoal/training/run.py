@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from shoal.comm.traced import Traced
 from shoal.config.schema import RunConfig
-from shoal.data.dataset import DataSet
+from shoal.data.dataset import Batch, DataSet
 from shoal.data.division import Division
-from shoal.errors import ConfigError
+from shoal.errors import ConfigError, NothingCountedError
 from shoal.events.file import EventFile
 from shoal.events.folder import RunFolder
 from shoal.events.spans import SpanRecorder
@@ -48,6 +48,8 @@ class Run:
     span: SpanRecorder
     batch_size: int
     """Global batch size: samples per step over all workers."""
+    epoch_samples: int
+    """Samples of an epoch, which `--train.drop_last` makes fewer than the data set has."""
     total_steps: int
     """Steps of the whole run."""
     training_clock: TrainingClock
@@ -107,14 +109,25 @@ class Run:
 
     def next_meeting(self, progress: Progress) -> int:
         """The step before which workers that take turns meet: the end of the epoch or of the run, or a checkpoint."""
-        remaining = -(-(len(self.data.train) - progress.consumed) // self.batch_size)
+        remaining = -(-(self.epoch_samples - progress.consumed) // self.batch_size)
         end = min(progress.step + remaining, self.total_steps)
         return next((step for step in range(progress.step + 1, end) if self.is_save_due(step)), end)
+
+    def empty_batch(self) -> Batch:
+        """A batch without samples."""
+        return self.data.batch(self.data.train, torch.arange(0))
 
     def before_part(self, part: int) -> None:
         """Part number `part` of this worker's share begins."""
         for hook in self.step_hooks:
             hook.before_part(part)
+
+    def with_samples(self, error: NothingCountedError, mine: Tensor, step: int) -> NothingCountedError:
+        """The error with the samples of the step: this worker's, of which the sentence has the first few."""
+        some = ", ".join(f"{index:,}" for index in mine[:5].tolist())
+        more = f" and {len(mine) - 5:,} more" * (len(mine) > 5)
+        whose = f"; rank {self.group.rank} has samples {some or 'none'}{more}"
+        return NothingCountedError(f"step {step}: {error.message}{whose}", error.hint)
 
     def explain_batch_norm(self, error: ValueError, share: Share, step: int) -> None:
         """Raise an error with a remedy, if this is torch's error about too few samples for batch norm."""
@@ -135,6 +148,7 @@ class Run:
             hint += " Or normalise over all workers: --strategy.sync_batchnorm true (ddp, zero)." * (
                 mine < count
             )
+            hint += " Or leave the last batch out: --train.drop_last true." * (count < self.batch_size)
         raise ConfigError(
             f"batch norm needs 2 values per channel or more, and has 1 in step {step}: the batch has {count} "
             f"sample{'s' * (count > 1)}, and this worker's share is {mine}",

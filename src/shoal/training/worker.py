@@ -167,7 +167,7 @@ def _events(run: Run, resumed: RunFolder | None) -> EventFile:
 
 def _restore(run: Run, folder: RunFolder) -> checkpoint.Checkpoint:
     run.group.beat(BUSY_S)
-    samples, batch_size = len(run.data.train), run.batch_size
+    samples, batch_size = run.epoch_samples, run.batch_size
     saved = checkpoint.latest(folder.checkpoints, lambda progress: progress.check_fits(samples, batch_size))
     pieces = saved.pieces()
     run.strategy.load(pieces)
@@ -223,7 +223,7 @@ def _finish(run: Run, progress: Progress) -> Result:
         validation = evaluate(strategy.evaluate, data, data.validation, strategy.copies, run.measures)
     sha256 = _export(run) if done else weights_sha256(strategy.pieces(), group)
     strategy.close()
-    samples = progress.epoch * len(data.train) + progress.consumed
+    samples = progress.epoch * run.epoch_samples + progress.consumed
     totals = group.totals if group.size > 1 else {}
     return Result(
         status="completed" if done else "interrupted",

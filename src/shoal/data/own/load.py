@@ -12,6 +12,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from shoal import nested
 from shoal.config.custom import calling, check_options, load
 from shoal.config.sections.values import Custom
 from shoal.data.dataset import DataSet, Split, Task
@@ -19,6 +20,7 @@ from shoal.data.holdout import hold_out
 from shoal.data.own.files import read_path
 from shoal.data.own.samples import is_array, split_of
 from shoal.errors import ConfigError, DataError, ShoalError, unknown
+from shoal.nested import Nested
 
 SPLITS = ("train", "validation", "test")
 TEST_FRACTION = 0.2
@@ -64,14 +66,13 @@ def data_set(name: str, splits: Mapping[str, Split]) -> DataSet:
             ("inputs", split.inputs, train.inputs),
             ("labels", split.labels, train.labels),
         ):
-            if mine.shape[1:] != first.shape[1:] or mine.dtype != first.dtype:
+            if _form(mine) != _form(first):
                 raise DataError(
-                    f"data {name}: the {what} of {key} are {_described(mine)}, and those of train {_described(first)}"
+                    f"data {name}: the {what} of {key} are {_form(mine)}, and those of train {_form(first)}"
                 )
     task, outputs = _task(name, splits)
-    mean, std = (
-        _statistics(train.inputs) if task != "text" and train.inputs.dtype == torch.uint8 else (None, None)
-    )
+    pixels = train.inputs if isinstance(train.inputs, Tensor) and train.inputs.dtype == torch.uint8 else None
+    mean, std = (None, None) if pixels is None or task == "text" else _statistics(pixels)
     whole = DataSet(
         name, task, train, splits.get("validation"), splits.get("test", train), outputs, mean, std
     )
@@ -111,12 +112,15 @@ def _splits(found: Any, where: str) -> dict[str, Split]:
     parts: dict[str, Any]
     if isinstance(found, Mapping):
         parts = dict(cast(Mapping[str, Any], found))
+        if not parts.keys() & set(SPLITS) and all(
+            is_array(each) or isinstance(each, list) for each in parts.values()
+        ):
+            parts = {"train": parts}
         for key in parts.keys() - set(SPLITS):
             raise DataError(f"{where}: {unknown('split', str(key), SPLITS)}")
         if parts.get("train") is None:
             raise DataError(f"{where} returned no training samples, only {', '.join(parts) or 'nothing'}")
-    elif isinstance(found, tuple) and not is_array(found[0] if found else None):
-        pair = cast(tuple[Any, ...], found)
+    elif isinstance(found, tuple) and not any(map(is_array, pair := cast(tuple[Any, ...], found))):
         if len(pair) != 2:
             raise DataError(
                 f"{where} returned a tuple of {len(pair)} values",
@@ -140,17 +144,21 @@ def _one_split(part: Any, where: str) -> Split:
 
 
 def _task(name: str, splits: Mapping[str, Split]) -> tuple[Task, int]:
-    labels = splits["train"].labels
+    labels = splits["train"].classes
+    if labels is None:
+        return "own", 0
     if labels.is_floating_point():
         return "regression", labels.shape[1] if labels.ndim > 1 else 1
+    largest = max(int(split.labels.max()) for split in splits.values() if split.labels is not None)
+    if labels.ndim > 1:
+        return "text", max(1, 1 + largest)
     for key, split in splits.items():
-        if split.labels.numel() and (smallest := int(split.labels.min())) < 0:
-            sample = int(split.labels.flatten().argmin()) // max(1, split.labels[0].numel())
+        if split.labels is not None and split.labels.numel() and (smallest := int(split.labels.min())) < 0:
             raise DataError(
-                f"data {name}: sample {sample:,} of {key} has label {smallest}; labels begin at 0"
+                f"data {name}: sample {int(split.labels.argmin()):,} of {key} has label {smallest}; labels begin at 0",
+                "For a loss that leaves labels out, make them one of several: (input, {'label': label}).",
             )
-    outputs = 1 + max(int(split.labels.max()) for split in splits.values())
-    return ("classification" if labels.ndim == 1 else "text"), outputs
+    return "classification", 1 + largest
 
 
 def _statistics(pixels: Tensor) -> tuple[Tensor, Tensor]:
@@ -163,5 +171,12 @@ def _statistics(pixels: Tensor) -> tuple[Tensor, Tensor]:
     return mean.float(), std.clamp_min(1e-3).float()  # constant pictures would divide by zero
 
 
-def _described(tensor: Tensor) -> str:
-    return f"{str(tensor.dtype).removeprefix('torch.')} of shape {list(tensor.shape[1:])}"
+def _form(column: Nested | None) -> str:
+    """Shape and dtype of one sample."""
+    if column is None:
+        return "absent"
+    shown = [
+        f"{path}{' ' * bool(path)}{str(leaf.dtype).removeprefix('torch.')} of shape {list(leaf.shape[1:])}"
+        for path, leaf in nested.leaves(column)
+    ]
+    return ", ".join(shown)

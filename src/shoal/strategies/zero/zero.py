@@ -97,7 +97,7 @@ class Zero(Sync):
             shards.check_unused(share.num_samples > 0)
             verdict = self._guard.agree(loss, share)
         if verdict.may_update:
-            self._update(lr)
+            self._update(lr, scale=verdict.scale)
             with layout.span("exchange", "move"):
                 shards.publish()
         return StepResult(verdict.loss, verdict.stop_signal)
@@ -106,7 +106,7 @@ class Zero(Sync):
         """Add up gradients over the parts, then sum them over the workers."""
         layout = self._layout
         if self._in_lockstep:
-            share = replace(share, parts=in_lockstep(self._group, share.parts, layout.zero.device))
+            share = replace(share, parts=in_lockstep(self._group, share))
         if shards.is_gathered and not layout.final_in_backward:
             share = replace(share, before_part=shards.holding(share.before_part))
         loss = layout.gradients(share, before_last=shards.gradients.begin)
@@ -119,7 +119,7 @@ class Zero(Sync):
         layout, group = self._layout, self._group
         parts = in_rounds(group, share.parts)
         if self._in_lockstep:
-            parts = in_lockstep(group, share.parts, layout.zero.device)
+            parts = in_lockstep(group, share)
         loss = layout.zero
         for part in parts:
             if part is not None:
@@ -140,20 +140,24 @@ class Zero(Sync):
         if shards is None or not shards.is_gathered:
             return super().evaluate(batch)
         most = -(-batch.num_samples // group.size)
-        mine = slice(group.rank * most, (group.rank + 1) * most)
-        has_samples = group.rank * most < batch.num_samples
+        first = group.rank * most
+        has_samples = first < batch.num_samples
         # A worker without samples gathers with the others, on a sample that does not count.
-        inputs, labels = (each[mine if has_samples else slice(1)] for each in (batch.inputs, batch.labels))
-        sums = super().evaluate(Batch(inputs, labels, len(inputs)))
+        sums = super().evaluate(batch.part(first, first + most) if has_samples else batch.part(0, 1))
         shards.release()
         numbers = torch.cat([sums.packed().cpu(), torch.tensor([sums.predictions], dtype=torch.float64)])
         if not has_samples:
             numbers.zero_()
         group.all_reduce(numbers).wait()
-        loss, correct, *_, predictions = numbers
-        metrics = numbers[2:-1].to(sums.loss.device)
+        loss, correct, count, *_, predictions = numbers
+        metrics = numbers[3:-1].to(sums.loss.device)
         return Sums(
-            loss.to(sums.loss), correct.to(sums.correct), int(predictions), batch.num_samples, metrics
+            loss.to(sums.loss),
+            correct.to(sums.correct),
+            int(predictions),
+            batch.num_samples,
+            metrics,
+            count.to(sums.loss.device),
         )
 
     def pieces(self) -> list[Piece]:

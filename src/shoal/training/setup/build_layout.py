@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from shoal import models
+from shoal import models, nested
 from shoal.comm.agree import check_same_model
 from shoal.comm.mesh import Mesh
 from shoal.comm.threads.group import ThreadGroup
@@ -21,7 +21,9 @@ from shoal.config.schema import RunConfig
 from shoal.config.sections.data import SyntheticConfig
 from shoal.config.sections.values import Custom, is_own
 from shoal.events.spans import SpanRecorder
+from shoal.models.losses import CountedLoss
 from shoal.models.metrics import Measure
+from shoal.nested import Nested
 from shoal.strategies.compiled import Compiled
 from shoal.strategies.conditions import under_conditions
 from shoal.strategies.gradient_engine import build_engine
@@ -45,22 +47,27 @@ def build_layout(
     config: RunConfig,
     mesh: Mesh,
     model: nn.Module,
-    sample: Tensor,
+    sample: Nested,
     span: SpanRecorder,
     clock: TrainingClock,
     measures: Sequence[Measure] = (),
     order: "Order | None" = None,
     loss_scale: LossScale | None = None,
+    counts: bool = False,
 ) -> Layout:
     """The layout of a mesh, for a model that every worker has built from the same seed.
 
-    `sample` are the inputs of a few samples, to try the divided model with; `order` is what `check_stages` observed.
+    `sample` are the inputs of a few samples, to try the divided model with; `order` is what `check_stages` observed;
+    `counts` says that the loss returns pairs (sum, count).
     """
+    device = nested.first(sample).device
     check_same_model(mesh.world, {name: p for name, p in model.named_parameters() if p.requires_grad})
     data = mesh.axis("data")
     parts = tensor_parts(config, mesh, model, sample)
-    activations = prepare_activations(config, model, sample.device)
+    activations = prepare_activations(config, model, device)
     saving = None if activations is None else activations.saving
+    loss = models.build_loss(config.loss)
+    loss = CountedLoss(loss) if counts else loss
     stages = mesh.axis("pipeline")
     is_cut = stages is not None and stages.size > 1
     compiled = Compiled(model, config.model.name) if config.compile else None
@@ -73,6 +80,7 @@ def build_layout(
         saving,
         compiled,
         None if is_cut else loss_scale,
+        loss,
     )
 
     def conditions(gradients: Gradients) -> Gradients:
@@ -82,9 +90,8 @@ def build_layout(
             gradients, params, engine.on_final, bottlenecks, faults, rank, clock, config.seed, span
         )
 
-    _mention_host_memory(mesh, sample.device)
+    _mention_host_memory(mesh, device)
     replica = data.rank if data is not None else 0
-    loss = models.build_loss(config.loss)
     if stages is not None and is_cut:
         from shoal.strategies.pipeline.cut import cut_by_name
         from shoal.strategies.pipeline.pipeline import Pipelined
@@ -102,7 +109,7 @@ def with_cut(
     config: RunConfig,
     mesh: Mesh,
     model: nn.Module,
-    sample: Tensor,
+    sample: Nested,
     batch_size: int,
     order: "Order | None" = None,
 ) -> RunConfig:
@@ -122,12 +129,12 @@ def with_cut(
         return config
     from shoal.strategies.pipeline.cut import cut_by_cost
 
-    rows = torch.arange(MEASURED_SAMPLES, device=sample.device) % len(sample)
-    stages = cut_by_cost(model, num_stages, mesh.world, sample[rows], order)
+    measured = nested.cat([sample] * MEASURED_SAMPLES)
+    stages = cut_by_cost(model, num_stages, mesh.world, nested.part(measured, 0, MEASURED_SAMPLES), order)
     return replace(config, pipeline=replace(pipeline, cut=tuple(stage[0].name for stage in stages[1:])))
 
 
-def check_stages(config: RunConfig, model: nn.Module, sample: Tensor) -> "Order | None":
+def check_stages(config: RunConfig, model: nn.Module, sample: Nested) -> "Order | None":
     """Refuse a model that its layers, one after the other, do not compute; call it before a model is cut.
 
     For a pipeline of a model that does not declare the order of its layers: the order that was observed.
@@ -138,7 +145,9 @@ def check_stages(config: RunConfig, model: nn.Module, sample: Tensor) -> "Order 
     from shoal.strategies.pipeline.cut import check_order, cut_by_name, cut_for_rpc, layers_of, must_observe
     from shoal.strategies.pipeline.observe import observed_order
 
-    order = observed_order(model, sample) if is_cut and must_observe(model, config.pipeline.cut) else None
+    order = None
+    if is_cut and must_observe(model, config.pipeline.cut) and isinstance(sample, Tensor):
+        order = observed_order(model, sample)
     if is_cut:
         names = config.pipeline.cut
         # Where it will be cut is not known yet: any two layers may be separated.
@@ -166,12 +175,12 @@ def _mention_host_memory(mesh: Mesh, device: torch.device) -> None:
         )
 
 
-def tensor_parts(config: RunConfig, mesh: Mesh, model: nn.Module, sample: Tensor) -> "TensorParts | None":
+def tensor_parts(config: RunConfig, mesh: Mesh, model: nn.Module, sample: Nested) -> "TensorParts | None":
     """Divide the layers of the model among the workers of the tensor axis, in place; None without such an axis."""
     group = mesh.axis("tensor")
     if group is None or group.size == 1:
         return None
-    if sample.is_cuda and group.kind != "nccl" and mesh.world.rank == 0:
+    if nested.first(sample).is_cuda and group.kind != "nccl" and mesh.world.rank == 0:
         warnings.warn(
             "workers that divide a layer share a GPU: what they send each other in every layer goes through the host's "
             "memory",

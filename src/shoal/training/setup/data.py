@@ -12,6 +12,7 @@ from shoal.config.schema import RunConfig
 from shoal.data.dataset import DataSet
 from shoal.data.division import ByLeaves, Division, Global, build_division
 from shoal.errors import DataError
+from shoal.nested import leaves
 from shoal.training.progress import Progress
 
 
@@ -25,7 +26,7 @@ def check_same_data(group: Group, data: DataSet) -> None:
         return
     splits = {"train": data.train, "validation": data.validation, "test": data.test}
     mine = [
-        f"{name} {len(split)} {_checksum(split.inputs):08x}{_checksum(split.labels):08x}"
+        f"{name} {len(split)} {''.join(f'{_checksum(leaf):08x}' for _, leaf in leaves(split.columns))}"
         for name, split in splits.items()
         if split is not None
     ]
@@ -60,9 +61,9 @@ def divisions(config: RunConfig, data: DataSet, size: int) -> Callable[[Progress
     """
 
     def among(workers: int) -> Division:
-        return build_division(
-            config.partition, len(data.train), workers, config.seed, data.train.labels.cpu()
-        )
+        classes = data.train.classes
+        labels = None if classes is None else classes.cpu()
+        return build_division(config.partition, len(data.train), workers, config.seed, labels)
 
     if config.train.reduction == "invariant":
         # A step's samples depend on (seed, epoch, consumed) alone, so a resumed epoch gets the same ones.
