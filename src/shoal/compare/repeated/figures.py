@@ -126,10 +126,13 @@ def _points(rows: Rows, cost: Cost, words: Words) -> list[Line]:
             continue
         ends.append((spent, result.mean))
         lines.append(Line(replace(style, dash="solid"), np.array([spent]), np.array([result.mean])))
+        bar, both = replace(style, marker="", dash="solid", width=1.0), np.array([-1.0, 1.0])
         if result.half:
-            reach = result.mean + np.array([-result.half, result.half])
-            bar = replace(style, marker="", dash="solid", width=1.0)
+            reach = result.mean + result.half * both
             lines.append(Line(bar, np.full(2, spent), _possible(reach, rows.measure)))
+        if cost == "time" and row.seconds.half:
+            reach = spent + row.seconds.half * both
+            lines.append(Line(bar, np.maximum(reach, 0.0), np.full(2, result.mean)))
     best = front(ends, rows.measure.sign)
     if len(best) > 1:
         # The best that a cost affords stays the same up to the cost of the next one.
