@@ -32,6 +32,20 @@ def test_every_stage_equals_one_machine(kind, size):
             assert_equal(world.run(program, STAGES, timeout_s=100), one_machine())
 
 
+@pytest.mark.parametrize(("kind", "size"), [("shm", 2), ("gloo", 2)])
+def test_every_stage_from_meta_equals_one_machine(kind, size):
+    (expected,) = zero_programs.from_meta(None, [1])
+    with World(kind, size) as world:
+        assert_equal(world.run(zero_programs.from_meta, STAGES, timeout_s=100), expected)
+
+
+@pytest.mark.gpu
+def test_every_stage_from_meta_equals_one_machine_on_a_gpu():
+    (expected,) = zero_programs.from_meta(None, [1])
+    with World("gloo", 2) as world:
+        assert_equal(world.run(zero_programs.from_meta, STAGES, "cuda", timeout_s=100), expected)
+
+
 @pytest.mark.gpu
 def test_every_stage_equals_one_machine_on_a_gpu():
     (expected,) = zero_programs.train_in_stages(None, [1], "cuda")

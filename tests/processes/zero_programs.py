@@ -2,6 +2,7 @@
 
 import torch
 from strategy_cases import copy_of, made, single
+from torch import nn
 from torch.nn import functional as F
 
 import shoal
@@ -16,7 +17,7 @@ from shoal.strategies.strategy import Share
 from shoal.strategies.zero.settings import ZeroConfig
 from shoal.strategies.zero.zero import Zero
 
-BATCH, STEPS, LR = 12, 3, 1e-3
+BATCH, STEPS, LR, SEED = 12, 3, 1e-3, 5
 
 
 def lenet(device):
@@ -70,4 +71,28 @@ def loop_of_a_user(group, stages, device="cpu"):
                 F.cross_entropy(model(inputs), labels).backward()
             sharded.step(clip_norm=0.5)
         found.append(as_arrays(sharded.state_dict().items()))
+    return found
+
+
+def from_meta(group, stages, device="cpu"):
+    """The weights after some steps of a network that was built on the meta device; alone, built as usual."""
+    found = []
+    for stage in stages:
+        if group is None:
+            torch.manual_seed(SEED)
+        with torch.device("cpu" if group is None else "meta"):
+            model = nn.Sequential(nn.Linear(16, 40), nn.Tanh(), nn.BatchNorm1d(40), nn.Linear(40, 4)).double()
+        source = {"seed": SEED, "device": device}
+        sharded = None if group is None else shoal.zero(model, None, stage, group, unit_mib=1e-3, **source)
+        optimizer = torch.optim.Adam(model.parameters(), lr=LR)
+        draw = torch.Generator().manual_seed(1)
+        for _ in range(STEPS):
+            # The same samples on all workers: batch statistics are those of one machine.
+            inputs = torch.randn(8, 16, generator=draw, dtype=torch.float64).to(device)
+            labels = torch.randint(4, (8,), generator=draw).to(device)
+            F.cross_entropy(model(inputs), labels).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        state = model.state_dict() if sharded is None else sharded.model_state_dict()
+        found.append(as_arrays(state.items()))
     return found

@@ -116,6 +116,12 @@ def test_a_seed_gives_the_values_of_one_machine(way):
     assert seen == [[5, 5]] * 3
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_model_that_was_converted_has_the_values_of_one_machine(dtype):
+    sharded = shoal.zero(on_meta().to(dtype), adam, seed=SEED)
+    assert_same(sharded.model_state_dict(), of_one_machine().to(dtype).state_dict())
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_training_from_a_seed_equals_one_machine(way):
     def work(group):
@@ -229,6 +235,15 @@ def test_misuse_is_named():
     refused("device='nowhere' cannot hold the model", seed=0, device="nowhere")
     with pytest.raises(MismatchError, match="rank 0 has seed=0, and rank 1 seed=1"):
         on_threads(2, lambda group: sharded_on(group, "stage 3", seed=group.rank))
+
+
+def test_an_optimizer_that_was_made_before_is_refused():
+    model = on_meta()
+    optimizer = adam(model.parameters())
+    sharded = shoal.zero(model, seed=0)
+    sharded(samples()[0]).sum().backward()
+    with pytest.raises(ConfigError, match="Adam was made before shoal.zero"):
+        optimizer.step()
 
 
 # From a file.

@@ -85,6 +85,8 @@ class DividedTraining(ABC):
         self._layout = Trained(model, dict(self._trained), self.group.rank)
         self._of_wholes: Update | None = None
         self._of_slices: Update | None = None
+        self._replaced: Sequence[Tensor] = ()
+        """Parameters that the model had before this training gave it others."""
         if make_optimizer is not None:
             self._of_wholes = Update(self._layout, make_optimizer)
             self._of_wholes.check_divisible(otherwise="shoal.DistributedDataParallel")
@@ -135,8 +137,13 @@ class DividedTraining(ABC):
         """An optimizer is about to step: if it has parameters of this model, this is the training's first step."""
         if self._of_slices is not None and self._of_slices.optimizer is optimizer:
             return
-        ours = {id(param) for param in self._trained.values()}
-        if any(id(param) in ours for group in optimizer.param_groups for param in group["params"]):
+        listed = {id(param) for group in optimizer.param_groups for param in group["params"]}
+        if not listed.isdisjoint(map(id, self._replaced)):
+            raise ConfigError(
+                f"{type(optimizer).__name__} was made before shoal.zero, from parameters that the model no longer has",
+                "Make it afterwards, from model.parameters().",
+            )
+        if not listed.isdisjoint(map(id, self._trained.values())):
             if has_closure:
                 raise refuse_closure(optimizer)
             self._adopt(optimizer)

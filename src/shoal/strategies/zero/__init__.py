@@ -14,4 +14,7 @@ To follow a step, read in this order::
     ../update.py                 clipping and the optimizer, also for `shoal.zero`
     ../norms.py                  one norm, however the parameters are divided
     ../pieces/slices.py          the slices that the optimizer updates
+
+Before the first step of `shoal.zero`: `values.py` says where a model on the meta device has its values from, `meta.py`
+draws them, `weights_file.py` reads them, and `../library/optimizer_afterwards.py` finds the optimizer.
 """

@@ -113,6 +113,7 @@ class ShardedModel(DividedTraining):
         super().__init__(model, make_optimizer, group, check_threads, how, names)
         if no_values is not None:
             no_values.check_same_seed(self.group)
+            self._replaced = no_values.replaced
         self.stage = options.stage
         give_group(model, self.group, lambda: self._weight)
         self._weight = 1 / self.group.size

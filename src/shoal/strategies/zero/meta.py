@@ -117,7 +117,8 @@ class Draw:
 
     Building a model runs constructors from the inside out, and those of torch's layers call `reset_parameters()`. This
     is repeated for every module that has tensors of its own: memory for them, `reset_parameters()`, `keep`, and the
-    memory is free again. Torch's global random state is restored afterwards. Every worker draws all numbers.
+    memory is free again. Torch's global random state is restored afterwards. Every worker draws all numbers: in torch's
+    default dtype, as constructors do, and converted to the dtype that the model has since.
 
     Torch counts how often a tensor is written. A tensor that the constructor wrote more or less often than
     `reset_parameters()` does has other values on one machine, and is refused. Where a module with tensors of its own
@@ -167,7 +168,8 @@ class Draw:
         for slot, tensor in [*self._open.items()]:
             expected, found = self._written[id(slot.meta)], tensor._version  # pyright: ignore[reportPrivateUsage]
             is_first = self._first[id(slot.meta)] is slot
-            if not is_first or (found == expected and found):
+            is_lost = not expected and not isinstance(slot.meta, nn.Parameter)  # .to(dtype) makes new buffers
+            if not is_first or (found and (found == expected or is_lost)):
                 del self._open[slot]
                 setattr(slot.module, slot.attribute, slot.meta)
                 if is_first:
@@ -178,7 +180,9 @@ class Draw:
 
     def _reset(self, module: nn.Module, own: Sequence[Slot]) -> None:
         for slot in own:
-            tensor = torch.empty(slot.meta.shape, dtype=slot.meta.dtype, device="cpu")
+            is_float = slot.meta.dtype.is_floating_point
+            dtype = torch.get_default_dtype() if is_float else slot.meta.dtype
+            tensor = torch.empty(slot.meta.shape, dtype=dtype, device="cpu")
             if isinstance(slot.meta, nn.Parameter):
                 tensor = nn.Parameter(tensor, requires_grad=slot.meta.requires_grad)
             self._open[slot] = tensor

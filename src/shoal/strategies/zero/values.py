@@ -1,6 +1,6 @@
 """Chooses where a model on the meta device has its values from; refuses wrong choices before the model is changed."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +21,8 @@ class Unfilled:
     tensors: Mapping[str, Tensor]
     source: Source
     seed: int | None
+    replaced: Sequence[Tensor]
+    """What the model had on the meta device."""
 
     def check_same_seed(self, group: Group) -> None:
         """Refuse workers that would draw different models. A collective."""
@@ -41,7 +43,9 @@ def unfilled(
     slots = slots_of(model)
     source = _source(model, slots, seed, weights)
     where = _device(device)
-    return None if source is None else Unfilled(place(slots, where), source, seed)
+    if source is None:
+        return None
+    return Unfilled(place(slots, where), source, seed, [slot.meta for slot in slots])
 
 
 def _source(
