@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, resolve_name
 
 from shoal.errors import ConfigError
 from shoal.models.common import evaluation_mode, random_state_kept
@@ -103,8 +103,18 @@ class _Functions(TorchFunctionMode):
         result = func(*args, **(kwargs or {}))
         found = result if isinstance(result, tuple | list) else (result,)
         if any(isinstance(each, Tensor) for each in found):
-            self._stack[-1].events.append(_Function(str(getattr(func, "__name__", func)), result))
+            self._stack[-1].events.append(_Function(_name_of(func), result))
         return result
+
+
+def _name_of(function: Any) -> str:
+    """As a program writes it: relu, flatten, T, [].
+
+    >>> _name_of(torch.flatten), _name_of(Tensor.T.__get__), _name_of(Tensor.__getitem__)
+    ('flatten', 'T', '[]')
+    """
+    name = resolve_name(function) or str(getattr(function, "__name__", function))
+    return name.removesuffix(".__get__").rpartition(".")[2].replace("__getitem__", "[]")
 
 
 def _observe(set_mode: Callable[[], object], model: nn.Module, sample: Tensor) -> _Call:
