@@ -1,6 +1,8 @@
 """Data sets of bytes and labels, and batches: selected samples, augmented, and normalised for a model."""
 
 import math
+import zlib
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
@@ -93,6 +95,16 @@ class Augment:
         return padded.flatten(2).gather(2, source).view(pictures.shape)
 
 
+class Draw(NamedTuple):
+    """What the random numbers of a sample follow from, together with its number."""
+
+    seed: int
+    epoch: int
+
+
+EVALUATION = Draw(0, -1)
+"""All evaluations draw the same."""
+
 Task = Literal["classification", "regression", "text"]
 
 
@@ -118,6 +130,41 @@ class Split:
     def take(self, indices: Tensor) -> "Split":
         """A split of these samples only."""
         return Split(self.inputs.index_select(0, indices), self.labels.index_select(0, indices))
+
+    # What samples that are read on demand (`on_demand.split`) do otherwise.
+
+    is_stream = False
+    """Whether samples can only be read in their order."""
+
+    @property
+    def all_labels(self) -> Tensor | None:
+        """The labels of all samples; None if they are known only once the samples are read."""
+        return self.labels
+
+    @property
+    def signature(self) -> str:
+        """The same on two workers if they have the same samples in the same order; one pass over the samples."""
+        return f"{checksum(self.inputs):08x}{checksum(self.labels):08x}"
+
+    def read(self, indices: Tensor, draw: Draw = EVALUATION) -> "Split":
+        """These samples in memory, as the draw makes them."""
+        del draw  # they are what they are
+        return self.take(indices.to(self.inputs.device))
+
+    def representative(self) -> Tensor:
+        """Inputs from which mean and standard deviation are computed."""
+        return self.inputs
+
+    def read_ahead(self, parts: Callable[[], Iterable[Tensor]], draw: Draw = EVALUATION) -> None:
+        """The indices that will be read next, in parts; samples in memory need no preparation."""
+
+    def close(self) -> None:
+        """End what reads ahead."""
+
+
+def checksum(tensor: Tensor) -> int:
+    """A checksum of the values, wherever they are."""
+    return zlib.crc32(memoryview(tensor.detach().cpu().contiguous().numpy()))  # pyright: ignore[reportArgumentType]
 
 
 class Batch(NamedTuple):
@@ -184,28 +231,32 @@ class DataSet:
             std=None if self.std is None else self.std.to(device),
         )
 
+    def close(self) -> None:
+        """End the processes that read ahead, if there are any."""
+        for split in (self.train, self.validation, self.test):
+            if split is not None:
+                split.close()
+
     def batch(self, split: Split, indices: Tensor) -> Batch:
         """The samples at these indices of a split, normalised: (x/255 − mean) / std.
 
         Three passes over the batch, no Python per sample. The bits do not depend on how a batch is divided or on the
         device (see `Affine`).
         """
-        inputs, labels = split.inputs, split.labels
-        if indices.device != inputs.device:
-            indices = indices.to(inputs.device)
-        return self._batch(inputs.index_select(0, indices), labels.index_select(0, indices))
+        return self._batch(split.read(indices))
 
     def training_batch(self, indices: Tensor, seed: int, epoch: int) -> Batch:
         """The training samples at these indices, augmented if the data set has an augmentation, then normalised.
 
         The augmentation of a sample is a pure function of (seed, epoch, sample index): see `Augment`.
         """
-        if self.augment is None:
-            return self.batch(self.train, indices)
-        picked = self.train.take(indices.to(self.train.inputs.device))
-        return self._batch(self.augment(picked.inputs, indices, seed, epoch), picked.labels)
+        picked = self.train.read(indices, Draw(seed, epoch))
+        if self.augment is not None:
+            picked = Split(self.augment(picked.inputs, indices, seed, epoch), picked.labels)
+        return self._batch(picked)
 
-    def _batch(self, inputs: Tensor, labels: Tensor) -> Batch:
+    def _batch(self, picked: Split) -> Batch:
+        inputs, labels = picked.inputs, picked.labels
         if self.affine is None:
             # Bytes without statistics are text; data of one's own may have floats or tokens already.
             ready = inputs.long() if inputs.dtype == torch.uint8 else inputs

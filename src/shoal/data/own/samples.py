@@ -1,7 +1,7 @@
 """Samples of the user's own, as two tensors: from tensors, arrays, a torch Dataset, a DataLoader or any iterable."""
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -24,8 +24,8 @@ def is_array(value: object) -> bool:
     return isinstance(value, Tensor | np.ndarray)
 
 
-def split_of(found: Any, where: str) -> Split:
-    """The samples of a split; `where` names it in errors.
+def split_of(found: Any, where: str, numbers: Sequence[int] | None = None) -> Split:
+    """The samples of a split; `where` names it in errors, and `numbers` its samples if it is a part of a larger one.
 
     A pair of tensors or arrays is inputs and labels. A Dataset, a list or another iterable has pairs (input, label),
     a DataLoader has batches of them; all are read once, from the beginning to the end.
@@ -39,14 +39,15 @@ def split_of(found: Any, where: str) -> Split:
         raise DataError(f"{where} has {sizes[0]} inputs and {sizes[1]} labels")
     if len(inputs) == 0:
         raise DataError(f"{where} has no samples")
-    return Split(_as_inputs(inputs, where), _as_labels(labels, where))
+    numbers = numbers or range(len(inputs))
+    return Split(_as_inputs(inputs, where, numbers), _as_labels(labels, where, numbers))
 
 
-def _as_inputs(inputs: Tensor, where: str) -> Tensor:
+def _as_inputs(inputs: Tensor, where: str, numbers: Sequence[int]) -> Tensor:
     if inputs.is_complex():
         raise DataError(f"{where}: inputs are complex numbers; return real ones")
     if inputs.is_floating_point():
-        _check_finite(inputs, "input", where)
+        _check_finite(inputs, "input", where, numbers)
         inputs = inputs.float()
     elif inputs.dtype != torch.uint8:
         inputs = inputs.long()
@@ -55,20 +56,20 @@ def _as_inputs(inputs: Tensor, where: str) -> Tensor:
     return inputs.detach().contiguous()
 
 
-def _as_labels(labels: Tensor, where: str) -> Tensor:
+def _as_labels(labels: Tensor, where: str, numbers: Sequence[int]) -> Tensor:
     if not labels.is_floating_point():
         # A column of whole numbers is one class for each sample, not a text of one token.
         labels = labels.squeeze(1) if labels.ndim == 2 and labels.shape[1] == 1 else labels
         return labels.long().detach().contiguous()
-    _check_finite(labels, "label", where)
+    _check_finite(labels, "label", where, numbers)
     return labels.float().detach().contiguous()
 
 
-def _check_finite(values: Tensor, what: str, where: str) -> None:
+def _check_finite(values: Tensor, what: str, where: str, numbers: Sequence[int]) -> None:
     bad = ~values.reshape(len(values), -1).isfinite().all(1)
     if bad.any():
         raise DataError(
-            f"{where}: the {what} of sample {int(bad.nonzero()[0]):,} is not finite (NaN or infinite)",
+            f"{where}: the {what} of sample {numbers[int(bad.nonzero()[0])]:,} is not finite (NaN or infinite)",
             "Remove such samples, or replace their values.",
         )
 
@@ -76,7 +77,7 @@ def _check_finite(values: Tensor, what: str, where: str) -> None:
 def _read(found: Any, where: str) -> tuple[Tensor, Tensor]:
     if isinstance(found, DataLoader):
         batches = [
-            _pair(batch, index, where, "batch") for index, batch in enumerate(cast(Iterable[Any], found))
+            pair_of(batch, index, where, "batch") for index, batch in enumerate(cast(Iterable[Any], found))
         ]
         if not batches:
             raise DataError(f"{where} has no samples")
@@ -84,7 +85,7 @@ def _read(found: Any, where: str) -> tuple[Tensor, Tensor]:
         return _joined(inputs, "inputs", where), _joined(labels, "labels", where)
     pairs, num_bytes, most = list[tuple[Tensor, Tensor]](), 0, MEMORY_SHARE * memory_bytes()
     for index, sample in enumerate(_samples(found, where)):
-        pairs.append(_pair(sample, index, where))
+        pairs.append(pair_of(sample, index, where))
         num_bytes += OBJECT_BYTES + sum(part.nbytes for part in pairs[-1])
         if num_bytes > most:
             raise DataError(
@@ -123,7 +124,7 @@ def _has_indices(found: Any) -> bool:
 def _check_repeatable(found: Any, first: tuple[Tensor, Tensor], where: str) -> None:
     """Warn of a Dataset that draws at random: its samples are read once, so the draw would be the same every epoch."""
     if _has_indices(found):
-        again = _pair(found[0], 0, where)
+        again = pair_of(found[0], 0, where)
         if not all(torch.equal(one, other) for one, other in zip(first, again, strict=True)):
             warnings.warn(
                 f"{where}: sample 0 differs when it is read again. Samples are read once and then stay the same, so a "
@@ -132,7 +133,8 @@ def _check_repeatable(found: Any, first: tuple[Tensor, Tensor], where: str) -> N
             )
 
 
-def _pair(sample: Any, index: int, where: str, what: str = "sample") -> tuple[Tensor, Tensor]:
+def pair_of(sample: Any, index: int, where: str, what: str = "sample") -> tuple[Tensor, Tensor]:
+    """Input and label of one sample, or of a batch of a DataLoader, as tensors."""
     place = f"{where}: {what} {index:,}"
     if isinstance(sample, Mapping):
         keys = [repr(key) for key in cast(Mapping[Any, Any], sample)]
