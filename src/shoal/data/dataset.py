@@ -137,7 +137,7 @@ class Split:
     """Whether samples can only be read in their order."""
 
     @property
-    def all_labels(self) -> Tensor | None:
+    def classes(self) -> Tensor | None:
         """The labels of all samples; None if they are known only once the samples are read."""
         return self.labels
 

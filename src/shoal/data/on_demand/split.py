@@ -71,7 +71,7 @@ class OnDemand(Split):
         return self.reader.source.is_stream
 
     @property
-    def all_labels(self) -> Tensor | None:
+    def classes(self) -> Tensor | None:
         """The labels that the source knows."""
         known = self.reader.source.labels
         return None if known is None else known[self.numbers]
@@ -79,7 +79,7 @@ class OnDemand(Split):
     @property
     def signature(self) -> str:
         """Of the first samples and of what the source knows of its files."""
-        known, source = self.all_labels, self.reader.source
+        known, source = self.classes, self.reader.source
         tensors = [self.inputs, self.labels, self.numbers, *([] if known is None else [known])]
         return f"{zlib.crc32(source.signature.encode()):08x}" + "".join(
             f"{checksum(each):08x}" for each in tensors

@@ -158,7 +158,7 @@ def _task(name: str, splits: Mapping[str, Split], outputs: int | None) -> tuple[
     if first.is_floating_point():
         return "regression", first.shape[1] if first.ndim > 1 else 1
     task = "classification" if first.ndim == 1 else "text"
-    known = {key: split.all_labels for key, split in splits.items()}
+    known = {key: split.classes for key, split in splits.items()}
     for key, labels in known.items():
         if labels is not None and labels.numel() and (smallest := int(labels.min())) < 0:
             sample = int(labels.flatten().argmin()) // max(1, labels[0].numel())

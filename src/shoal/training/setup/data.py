@@ -61,7 +61,7 @@ def divisions(config: RunConfig, data: DataSet, size: int) -> Callable[[Progress
     def among(workers: int) -> Division:
         if in_order:
             return Global(len(train), config.seed, workers, in_order)
-        labels = train.all_labels
+        labels = train.classes
         return build_division(
             config.partition, len(train), workers, config.seed, None if labels is None else labels.cpu()
         )
