@@ -8,7 +8,7 @@ import pytest
 
 from shoal.config.combinations import COMBINATIONS, NEEDS, is_refused
 from shoal.config.feature import settings_of
-from shoal.config.features import FEATURES
+from shoal.config.features import FEATURES, FOUND
 from shoal.config.read import read
 from shoal.errors import ConfigError
 
@@ -31,7 +31,9 @@ def config_of(*names):
         flags = re.sub(r"--mesh \S+|--workers \d+", "", flags) + f" --mesh {','.join(axes)}"
     if "strategy single" in names and "--workers" not in names:
         flags = flags.replace("--workers 2", "")
-    return read(None, flags.split())
+    config = read(None, flags.split())
+    config.check_found(*(name for name in names if name in FOUND))
+    return config
 
 
 def refusal(*names):
@@ -85,7 +87,7 @@ def test_what_needs_another_setting_is_refused_without_it(name):
 @pytest.mark.parametrize("name", FEATURES)
 def test_an_example_asks_for_its_feature_and_for_the_wider_one(name):
     config = config_of(name)
-    settings = settings_of(config, config.axes)
+    settings = settings_of(config, config.axes) | {name: name in FOUND}
     while name:
         assert FEATURES[name].shown(settings)
         name = FEATURES[name].part_of

@@ -180,7 +180,8 @@ def share(step, start, count, parts=1, dtype=torch.float64):
     inputs, labels = samples()
     first = step * BATCH + start
     cuts = torch.arange(first, first + count).split(max(1, -(-count // parts))) if count else []
-    return Share([Batch(inputs[cut].to(dtype), labels[cut], len(cut)) for cut in cuts], BATCH, count)
+    batches = [Batch(inputs[cut].to(dtype), labels[cut], len(cut)) for cut in cuts]
+    return Share(batches, BATCH, count, empty=lambda: Batch(inputs[:0].to(dtype), labels[:0], 0))
 
 
 def share_of(strategy, step, shares, parts=1, dtype=torch.float64):

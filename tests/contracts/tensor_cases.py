@@ -98,7 +98,8 @@ def share_of_step(shape, step, shares, rank, parts=2):
     inputs, labels = samples(shape)
     first, count = step * BATCH + sum(shares[:rank]), shares[rank]
     cuts = torch.arange(first, first + count).split(-(-count // parts)) if count else []
-    return Share([Batch(inputs[cut], labels[cut], len(cut)) for cut in cuts], BATCH, count)
+    batches = [Batch(inputs[cut], labels[cut], len(cut)) for cut in cuts]
+    return Share(batches, BATCH, count, empty=lambda: Batch(inputs[:0], labels[:0], 0))
 
 
 def copy_of_model(name, optimizer, clip_norm=None, tensor=None, replica=0, plan=None):

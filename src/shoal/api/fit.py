@@ -20,14 +20,16 @@ from shoal.config.arguments import checks_arguments
 from shoal.errors import ConfigError
 from shoal.events.folder import RunFolder
 from shoal.models.common import check_has_values
+from shoal.models.losses import of_pair
 from shoal.models.metrics import Metric
+from shoal.nested import length
 from shoal.optim.over import check_function
 from shoal.strategies.pieces.state import load_weights
 from shoal.strategies.strategy import Strategy
 from shoal.training.result import Result
 from shoal.training.weights import read_model
 
-Loss = Callable[[Any, Any], Tensor]
+Loss = Callable[[Any, Any], Any]
 MakeOptimizer = Callable[[Any], torch.optim.Optimizer]
 Measured = Callable[[Any, Any], Tensor]
 
@@ -173,10 +175,11 @@ def _copy(model: nn.Module) -> nn.Module:
 
 
 def _summed(loss: Loss) -> Loss:
-    """The sum over the samples of a loss that returns their mean."""
+    """The sum over the samples of a loss that returns their mean; a pair (sum, count) as it is."""
 
-    def summed(outputs: Any, labels: Any) -> Tensor:
-        return loss(outputs, labels) * len(labels)
+    def summed(outputs: Any, labels: Any) -> Any:
+        value, count = of_pair(loss(outputs, labels))
+        return value * length(labels) if count is None else (value, count)
 
     setattr(summed, "takes_mean", True)  # noqa: B010 (a function has any attribute; for errors about the user's loss)
     return summed

@@ -92,7 +92,7 @@ def _divided(config: "RunConfig", data: "DataSet", allow_empty: bool) -> "list[T
     if isinstance(rule, SamplingConfig):
         draws = Sampled(num_samples, config.seed, workers)
         return [draws.sequence(epoch=0, rank=rank) for rank in range(workers)]
-    return list(parts_by(rule, num_samples, workers, config.seed, data.train.labels, allow_empty))
+    return list(parts_by(rule, num_samples, workers, config.seed, data.train.classes, allow_empty))
 
 
 def _ownership(config: "RunConfig", data: "DataSet", lists: "list[Tensor]") -> "Ownership":
@@ -109,7 +109,7 @@ def _ownership(config: "RunConfig", data: "DataSet", lists: "list[Tensor]") -> "
     who = "1 worker" if workers == 1 else f"{workers:,} workers"
     takes_seed = name == "sampling" or takes(rule_of(name)[1], "seed")
     seed = f", seed {config.seed}" * takes_seed
-    seen = survey(lists, num_samples, data.train.labels if data.task == "classification" else None)
+    seen = survey(lists, num_samples, data.train.classes if data.task == "classification" else None)
     return Ownership(
         f"{data.name}: {num_samples:,} samples among {who} by {rule}{seed}",
         num_samples,

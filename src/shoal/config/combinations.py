@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from typing import get_args
 
 from shoal.config.feature import OWN_ENGINES, Row, Settings, refused
-from shoal.config.features import FEATURES
+from shoal.config.features import FEATURES, NESTED
 from shoal.config.kinds import by_name
 from shoal.config.sections.sync import OWN_SYNC, STRATEGIES, SyncConfig
 from shoal.errors import ConfigError
@@ -145,6 +145,11 @@ COMBINATIONS: dict[str, Row] = {
     },
     "--memory.return_freed": {
         "--device cuda": "it is a setting of the C library, and torch has an allocator of its own for a GPU"
+    },
+    NESTED: {
+        **refused("strategy dp", "strategy rpc", why="it sends one tensor of inputs to other workers"),
+        **refused(*OWN_ENGINES, why="our engines compute with one tensor"),
+        "--prune": "what is left of a network is tried on one tensor",
     },
     "--memory.budget": {
         "thread workers": "they share one process, whose memory cannot be divided among them"

@@ -14,10 +14,12 @@ Row = Mapping[str, str]
 """The features that something cannot be combined with, and why; an empty text if the names say it."""
 
 Settings = Mapping[str, Any]
-"""The settings of a run by their paths, its sections by their names, and the sizes of the mesh as `mesh.AXIS`."""
+"""The settings of a run by their paths, its sections by their names, and the sizes of the mesh as `mesh.AXIS`.
+
+What only data or functions of the user's own show stands there under the name of its feature."""
 
 
-def settings_of(config: Any, axes: Mapping[str, int]) -> Settings:
+def settings_of(config: Any, axes: Mapping[str, int]) -> dict[str, Any]:
     """The settings of a run. A function of the user's own has no settings that we know."""
     found: dict[str, Any] = {f"mesh.{axis}": size for axis, size in axes.items()}
     for field in fields(config):

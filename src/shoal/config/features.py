@@ -176,6 +176,15 @@ def _weights(settings: Settings) -> str:
     return f"--prune {settings['prune.name']}" if isinstance(prune, WeightPruneConfig) else ""
 
 
+NESTED = "nested samples"
+FOUND = (NESTED,)
+"""Features that only data and functions of the user's own show: `build` asks for them (`RunConfig.check_found`)."""
+
+
+def _found(name: str, flags: str, without: str) -> Feature:
+    return Feature(name, name, flags, without, lambda settings: bool(settings.get(name)))
+
+
 FEATURES: dict[str, Feature] = {
     feature.name: feature
     for feature in (
@@ -345,6 +354,7 @@ FEATURES: dict[str, Feature] = {
         given("--memory.parameters", "memory.parameters", "float32", "bf16"),
         given("--memory.return_freed", "memory.return_freed", False),
         given("--memory.budget", "memory.budget", None, "200MB"),
+        _found(NESTED, "--data package.module:function", "return one tensor as the input of each sample"),
     )
 }
 """By name."""

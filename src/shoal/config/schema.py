@@ -93,6 +93,10 @@ class RunConfig(Checked):
         settings = {**settings_of(self, self.axes), "device": device}
         check_combinations(settings, owners=["--launcher threads on a GPU"])
 
+    def check_found(self, *features: str) -> None:
+        """Refuse settings that do not support what only the data and functions of the user's own have shown."""
+        check_combinations(settings_of(self, self.axes) | dict.fromkeys(features, True), owners=features)
+
     def _fill_in_defaults(self) -> None:
         """Set the defaults that depend on other settings."""
 

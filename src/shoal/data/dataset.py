@@ -2,15 +2,18 @@
 
 import math
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from shoal import nested
 from shoal.data.seeds import hashed, seed_for
+from shoal.nested import Nested
 
 SCALE_BITS = 16
 
@@ -105,31 +108,52 @@ class Draw(NamedTuple):
 EVALUATION = Draw(0, -1)
 """All evaluations draw the same."""
 
-Task = Literal["classification", "regression", "text"]
+Task = Literal["classification", "regression", "text", "own"]
+"""`own`: labels are no single tensor, or absent, and only the user's loss knows what they mean."""
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Samples and their labels."""
+    """Samples and their labels. Each is a tensor or, in data of the user's own, nested tensors (`shoal.nested`)."""
 
-    inputs: Tensor
+    inputs: Nested
     """uint8, [samples, *shape]; data of the user's own may be float32 or int64."""
-    labels: Tensor
-    """int64 [samples]; regression: float32 [samples, outputs] or [samples]; text: int64 [samples, length]."""
+    labels: Nested
+    """int64 [samples]; regression: float32 [samples, outputs] or [samples]; text: int64 [samples, length].
+
+    None: the samples have no labels beside their inputs."""
 
     def __len__(self) -> int:
-        return len(self.inputs)
+        return nested.length(self.inputs)
 
     def __repr__(self) -> str:
-        return f"Split({len(self):,} samples of shape {tuple(self.inputs.shape[1:])} on {self.inputs.device})"
+        shape = nested.mapped(lambda tensor: tuple(tensor.shape[1:]), self.inputs)
+        return f"Split({len(self):,} samples of shape {shape} on {self.device})"
+
+    @property
+    def device(self) -> torch.device:
+        """Where the samples are."""
+        return nested.first(self.inputs).device
+
+    @property
+    def columns(self) -> tuple[Nested, ...]:
+        """Inputs and, if there are any, labels."""
+        return (self.inputs,) if self.labels is None else (self.inputs, self.labels)
+
+    @property
+    def classes(self) -> Tensor | None:
+        """The labels of all samples, if they are one tensor and known: partitions by labels need them."""
+        return self.labels if isinstance(self.labels, Tensor) else None
 
     def to(self, device: torch.device | str) -> "Split":
         """The same samples on a device; batches are selected there."""
-        return Split(self.inputs.to(device), self.labels.to(device))
+        return Split(
+            *(nested.mapped(lambda tensor: tensor.to(device), each) for each in (self.inputs, self.labels))
+        )
 
     def take(self, indices: Tensor) -> "Split":
         """A split of these samples only."""
-        return Split(self.inputs.index_select(0, indices), self.labels.index_select(0, indices))
+        return Split(_rows(self.inputs, indices), _rows(self.labels, indices))
 
     # What samples that are read on demand (`on_demand.split`) do otherwise.
 
@@ -137,21 +161,16 @@ class Split:
     """Whether samples can only be read in their order."""
 
     @property
-    def classes(self) -> Tensor | None:
-        """The labels of all samples; None if they are known only once the samples are read."""
-        return self.labels
-
-    @property
     def signature(self) -> str:
         """The same on two workers if they have the same samples in the same order; one pass over the samples."""
-        return f"{checksum(self.inputs):08x}{checksum(self.labels):08x}"
+        return "".join(f"{checksum(leaf):08x}" for _, leaf in nested.leaves(self.columns))
 
     def read(self, indices: Tensor, draw: Draw = EVALUATION) -> "Split":
         """These samples in memory, as the draw makes them."""
         del draw  # they are what they are
-        return self.take(indices.to(self.inputs.device))
+        return self.take(indices.to(self.device))
 
-    def representative(self) -> Tensor:
+    def representative(self) -> Nested:
         """Inputs from which mean and standard deviation are computed."""
         return self.inputs
 
@@ -162,6 +181,12 @@ class Split:
         """End what reads ahead."""
 
 
+def _rows(column: Nested, indices: Tensor) -> Nested:
+    if isinstance(column, Tensor):
+        return column.index_select(0, indices)
+    return nested.mapped(lambda tensor: tensor.index_select(0, indices), column)
+
+
 def checksum(tensor: Tensor) -> int:
     """A checksum of the values, wherever they are."""
     return zlib.crc32(memoryview(tensor.detach().cpu().contiguous().numpy()))  # pyright: ignore[reportArgumentType]
@@ -170,10 +195,48 @@ def checksum(tensor: Tensor) -> int:
 class Batch(NamedTuple):
     """The samples of one worker in one step, ready for the model."""
 
-    inputs: Tensor
+    inputs: Nested
     """float32, normalised; int64 tokens for text."""
-    labels: Tensor
+    labels: Nested
+    """What the loss gets beside the outputs: labels or, of samples without any, the inputs."""
     num_samples: int
+
+    @property
+    def device(self) -> torch.device:
+        """Where the samples are."""
+        return nested.first(self.inputs).device
+
+    @property
+    def num_classified(self) -> int:
+        """How many labels are classes: of nested labels and numbers none; those below 0 are left out by a loss."""
+        if (
+            not isinstance(self.labels, Tensor)
+            or self.labels is self.inputs
+            or self.labels.is_floating_point()
+        ):
+            return 0
+        return int((self.labels >= 0).sum())
+
+    def part(self, start: int, end: int) -> "Batch":
+        """The samples from `start` to `end` − 1, in the same memory."""
+        inputs = nested.part(self.inputs, start, end)
+        labels = inputs if self.labels is self.inputs else nested.part(self.labels, start, end)
+        return Batch(inputs, labels, nested.length(inputs))
+
+    def parts(self, sizes: Sequence[int]) -> "list[Batch]":
+        """Parts of these numbers of samples, one after the other."""
+        ends = [*accumulate(sizes)]
+        return [self.part(end - size, end) for size, end in zip(sizes, ends, strict=True)]
+
+    @staticmethod
+    def joined(batches: "Sequence[Batch]") -> "Batch":
+        """The samples of all batches, one after the other."""
+        if len(batches) == 1:
+            return batches[0]
+        inputs = nested.cat([each.inputs for each in batches])
+        is_labelled = batches[0].labels is not batches[0].inputs
+        labels = nested.cat([each.labels for each in batches]) if is_labelled else inputs
+        return Batch(inputs, labels, sum(each.num_samples for each in batches))
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,7 +257,7 @@ class DataSet:
     validation: Split | None
     test: Split
     outputs: int
-    """Classes; 256 for text; the width of the target for regression."""
+    """Classes; 256 for text; the width of the target for regression; 0 if only the user's loss knows."""
     mean: Tensor | None = field(default=None, repr=False)
     """Mean of each channel, for pixels from 0 to 1; None for text, and for inputs that are no pixels."""
     std: Tensor | None = field(default=None, repr=False)
@@ -211,14 +274,14 @@ class DataSet:
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """Shape of one input."""
-        return tuple(self.train.inputs.shape[1:])
+        """Shape of one input; () for nested inputs."""
+        return tuple(self.train.inputs.shape[1:]) if isinstance(self.train.inputs, Tensor) else ()
 
     @property
     def nbytes(self) -> int:
         """Bytes of all samples and labels."""
         splits = [split for split in (self.train, self.validation, self.test) if split is not None]
-        return sum(split.inputs.nbytes + split.labels.nbytes for split in splits)
+        return sum(leaf.nbytes for split in splits for _, leaf in nested.leaves(split.columns))
 
     def to(self, device: torch.device | str) -> "DataSet":
         """The same data set on a device, so that only the indices of a batch are copied to it."""
@@ -256,9 +319,10 @@ class DataSet:
         return self._batch(picked)
 
     def _batch(self, picked: Split) -> Batch:
-        inputs, labels = picked.inputs, picked.labels
-        if self.affine is None:
-            # Bytes without statistics are text; data of one's own may have floats or tokens already.
-            ready = inputs.long() if inputs.dtype == torch.uint8 else inputs
-            return Batch(ready, labels, inputs.shape[0])
-        return Batch(self.affine(inputs), labels, inputs.shape[0])
+        inputs = ready = picked.inputs
+        if self.affine is not None:
+            ready = self.affine(inputs)
+        elif isinstance(inputs, Tensor) and inputs.dtype == torch.uint8:
+            ready = inputs.long()  # bytes without statistics are text
+        labels = ready if picked.labels is None else picked.labels
+        return Batch(ready, labels, nested.length(inputs))

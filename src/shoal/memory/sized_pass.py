@@ -31,6 +31,8 @@ from shoal.config.sections.values import Custom
 from shoal.data.dataset import Batch, DataSet
 from shoal.memory.process import memory_id
 from shoal.models.builder import MODELS, on_meta
+from shoal.models.losses import of_pair
+from shoal.nested import call, leaves, mapped
 from shoal.strategies.gradient_engine import backward_from
 from shoal.training.memory.checkpointing import recomputed_blocks
 from shoal.training.memory.offloading import SMALLEST
@@ -64,14 +66,14 @@ def have_no_memory(tensors: Iterable[Tensor]) -> bool:
     return all(tensor.is_meta or isinstance(tensor, FakeTensor) for tensor in tensors)
 
 
-def sized_batch(batch: Batch, model: nn.Module) -> tuple[Tensor, Tensor]:
+def sized_batch(batch: Batch, model: nn.Module) -> Batch:
     """Inputs and labels without memory, where the model is."""
     device = next((param.device for param in model.parameters()), torch.device("meta"))
-    inputs, labels = (
-        torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
-        for tensor in (batch.inputs, batch.labels)
-    )
-    return inputs, labels
+
+    def empty(tensor: Tensor) -> Tensor:
+        return torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
+
+    return Batch(mapped(empty, batch.inputs), mapped(empty, batch.labels), batch.num_samples)
 
 
 def activation_bytes(
@@ -84,7 +86,7 @@ def activation_bytes(
     params = [*model.parameters()]
     if not have_no_memory(params):
         return None
-    inputs, labels = sized_batch(batch, model)
+    sized = sized_batch(batch, model)
     known = {memory_id(param) for param in params}
     saved: dict[int, int] = {}
     recomputed: list[dict[int, int]] = []
@@ -109,7 +111,7 @@ def activation_bytes(
         block.forward = partial(counted, block.forward)
     try:
         with FusedAttention(), saving_in(saved), autocast():
-            kept = models.build_loss(loss)(model(inputs), labels)
+            kept = models.build_loss(loss)(call(model, sized.inputs), sized.labels)
         del kept  # until here, no memory is used a second time
     finally:
         for block, forward in zip(blocks, forwards, strict=True):
@@ -163,16 +165,16 @@ def pass_peak(
     if not have_no_memory(kept):
         return None
     function = models.build_loss(loss)
-    inputs, labels = sized_batch(batch, model)
+    sized = sized_batch(batch, model)
     live = _LiveTensors(kept)
     with FusedAttention(), live:
         with autocast(), _Elsewhere(kept).saving() if offloads else nullcontext():
-            total = function(model(inputs), labels)
+            total, _ = of_pair(function(call(model, sized.inputs), sized.labels))
         backward_from(total, total.new_full((), 1.0))
     gradients = [param.grad for param in model.parameters() if param.grad is not None]
     peak = live.peak_without(gradients)
     model.zero_grad()
-    return inputs.nbytes + labels.nbytes + peak
+    return sum(leaf.nbytes for _, leaf in leaves((sized.inputs, sized.labels))) + peak
 
 
 @final

@@ -163,7 +163,7 @@ def _step(run: Run, group: Group, device: torch.device) -> TimedStep:
     )
     group.barrier().wait()
     delay, started_ns = RunDelay(), time.perf_counter_ns()
-    strategy.step(Share(parts, count, len(mine)), run.lr(0))
+    strategy.step(Share(parts, count, len(mine), empty=run.empty_batch), run.lr(0))
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     took_ns, waited = time.perf_counter_ns() - started_ns, delay.fraction() or 0.0

@@ -12,6 +12,7 @@ in its own module, which is enough to load a checkpoint::
 """
 
 from shoal.models.builder import build, without_weights
-from shoal.models.losses import build_loss, check_fit
+from shoal.models.check_fit import check_fit
+from shoal.models.losses import build_loss
 
 __all__ = ["build", "build_loss", "check_fit", "without_weights"]

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,7 @@ from shoal.config.metrics import ALWAYS, label_of, top_of
 from shoal.config.sections.values import Custom
 from shoal.errors import ConfigError, ShoalError
 from shoal.models.common import evaluation_mode
+from shoal.nested import Nested, call, described, first, length, mapped, part
 
 
 class Metric(ABC):
@@ -39,7 +40,7 @@ class Metric(ABC):
     """Which values early stopping and the best checkpoint prefer."""
 
     @abstractmethod
-    def sums(self, outputs: Tensor, labels: Tensor) -> Tensor:
+    def sums(self, outputs: Any, labels: Any) -> Tensor:
         """Sums over the samples of a batch, always the same number of them: a vector."""
 
     @abstractmethod
@@ -50,10 +51,10 @@ class Metric(ABC):
 class MeanOf(Metric):
     """The mean of a function (outputs, labels) → a number for each sample, or for each position of one."""
 
-    def __init__(self, numbers: Callable[[Tensor, Tensor], Tensor]) -> None:
+    def __init__(self, numbers: Callable[[Any, Any], Tensor]) -> None:
         self._numbers = numbers
 
-    def sums(self, outputs: Tensor, labels: Tensor) -> Tensor:
+    def sums(self, outputs: Any, labels: Any) -> Tensor:
         """The sum of the numbers, and their count."""
         numbers = self._numbers(outputs, labels)
         if not isinstance(numbers, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -61,9 +62,9 @@ class MeanOf(Metric):
                 f"the function returned a value of type {type(numbers).__name__}, expected a tensor with one number "
                 "for each sample"
             )
-        if numbers.ndim == 0 or len(numbers) != len(labels):
+        if numbers.ndim == 0 or len(numbers) != length(labels):
             raise ConfigError(
-                f"the function returned {_shape(numbers)} for {len(labels)} samples, expected one number for each"
+                f"the function returned {_shape(numbers)} for {length(labels)} samples, expected one number for each"
             )
         numbers = numbers.double()
         return torch.stack([numbers.sum(), numbers.new_tensor(numbers.numel())])
@@ -159,7 +160,9 @@ def _needs_nothing(function: Callable[..., object]) -> bool:
     return True
 
 
-def _require_classes(labels: Tensor) -> None:
+def _require_classes(labels: Nested) -> None:
+    if not isinstance(labels, Tensor):
+        raise ConfigError(f"labels must be classes in one tensor, but they are {described(labels)}")
     if labels.is_floating_point():
         raise ConfigError(f"labels must be classes, but they are {labels.dtype}")
 
@@ -181,12 +184,12 @@ class Measure:
         """What its values are called."""
         return label_of(self.name)
 
-    def sums(self, outputs: Tensor, labels: Tensor) -> Tensor:
+    def sums(self, outputs: Nested, labels: Nested) -> Tensor:
         """The sums of a batch, in float64."""
         found = _sums(self.name, self.metric, outputs, labels)
         if len(found) != self.width:
             raise ConfigError(
-                f"metric {self.name} returned {len(found)} sums for {len(labels)} samples, and {self.width} before",
+                f"metric {self.name} returned {len(found)} sums for {length(labels)} samples, and {self.width} before",
                 "Return the same number of sums for every batch.",
             )
         return found
@@ -209,44 +212,44 @@ class Measure:
 
 @torch.no_grad()
 def measures_for(
-    names: Sequence[str], model: nn.Module, inputs: Tensor, labels: Tensor
+    names: Sequence[str], model: nn.Module, inputs: Nested, labels: Nested
 ) -> tuple[Measure, ...]:
     """Build the metrics, and try each on the model's outputs for a few samples; a ConfigError says what is wrong.
 
     Loss and accuracy are part of every evaluation, and not among them. Costs one forward pass if there is any metric.
     """
-    if "accuracy" in names and labels.is_floating_point():
-        raise ConfigError(
-            f"metric accuracy needs labels that are classes, but they are {labels.dtype}", "Leave it out."
-        )
+    if "accuracy" in names:
+        with _named("accuracy"):
+            _require_classes(labels)
     chosen = [name for name in names if name not in ALWAYS]
     if not chosen:
         return ()
-    device = next((param.device for param in model.parameters()), inputs.device)
+    device = next((param.device for param in model.parameters()), first(inputs).device)
     with evaluation_mode(model):
-        outputs = model(inputs.to(device))
-    return tuple(_tried(name, build_metric(name), outputs, labels.to(outputs.device)) for name in chosen)
+        outputs = call(model, mapped(lambda tensor: tensor.to(device), inputs))
+    labels = mapped(lambda tensor: tensor.to(first(outputs).device), labels)
+    return tuple(_tried(name, build_metric(name), outputs, labels) for name in chosen)
 
 
-def _tried(name: str, metric: Metric, outputs: Tensor, labels: Tensor) -> Measure:
+def _tried(name: str, metric: Metric, outputs: Nested, labels: Nested) -> Measure:
     """The metric, if the sums of single samples add up to those of all, and its value is a number."""
     together = _sums(name, metric, outputs, labels)
     measure = Measure(name, metric, len(together))
     total = sum(
-        (measure.sums(outputs[i : i + 1], labels[i : i + 1]) for i in range(len(labels))),
+        (measure.sums(*(part(each, i, i + 1) for each in (outputs, labels))) for i in range(length(labels))),
         torch.zeros_like(together),
     )
     if not torch.allclose(together, total, rtol=1e-3, atol=1e-9, equal_nan=True):
         raise ConfigError(
-            f"metric {name} of {len(labels)} samples has the sums {_listed(together)}, but those of the single samples "
-            f"add up to {_listed(total)}",
+            f"metric {name} of {length(labels)} samples has the sums {_listed(together)}, but those of the single "
+            f"samples add up to {_listed(total)}",
             "Return sums over the samples, not means.",
         )
     measure.value(together)
     return measure
 
 
-def _sums(name: str, metric: Metric, outputs: Tensor, labels: Tensor) -> Tensor:
+def _sums(name: str, metric: Metric, outputs: Nested, labels: Nested) -> Tensor:
     with _named(name):
         found = metric.sums(outputs, labels)
     if not isinstance(found, Tensor) or found.ndim != 1 or not len(found):  # pyright: ignore[reportUnnecessaryIsInstance]

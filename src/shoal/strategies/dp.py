@@ -13,18 +13,21 @@ import torch
 from torch import Tensor
 
 from shoal.comm.group import Work
+from shoal.comm.signature import DTYPES
 from shoal.data.dataset import Batch
+from shoal.errors import ConfigError
 from shoal.strategies.buckets.buffer_sync import BufferSync
 from shoal.strategies.buckets.gradient_slots import copy_gradients
 from shoal.strategies.buckets.plan import Memory
 from shoal.strategies.gradient_engine import accumulate, backward_from
 from shoal.strategies.layout.whole import Whole
 from shoal.strategies.pieces.piece import Piece
-from shoal.strategies.replicas.lockstep import FORM_NUMEL, empty_of, form_of
 from shoal.strategies.replicas.sync import SyncParts
 from shoal.strategies.settings import DpConfig
 from shoal.strategies.strategy import Share, StepResult, Strategy, Sums
 
+MOST_DIMS = 8
+FORM_NUMEL = 2 + MOST_DIMS
 NO_LABELS = torch.empty(0)
 """The labels of a batch on the other workers: they have none."""
 
@@ -101,7 +104,7 @@ class Dp(Strategy):
             group.broadcast(form_of(batch.inputs)).wait()
             mine, *others = batch.inputs.chunk(group.size)
             _finish(group.send(piece, rank) for rank, piece in enumerate(others, start=1))
-        with span("forward", "compute"), layout.autocast(batch.inputs.device.type):
+        with span("forward", "compute"), layout.autocast(batch.device.type):
             outputs = layout.model(mine)
         with span("gather", "move"):
             # The graph is cut here: backward continues in each worker from the gradient of its outputs.
@@ -109,7 +112,7 @@ class Dp(Strategy):
             first, *others = joined.chunk(group.size)
             first.copy_(outputs.detach())
             _finish(group.recv(piece, rank) for rank, piece in enumerate(others, start=1))
-        with span("loss", "compute"), layout.autocast(batch.inputs.device.type):
+        with span("loss", "compute"), layout.autocast(batch.device.type):
             joined.requires_grad_()
             loss_sum = layout.loss(joined, batch.labels)
             (gradient,) = torch.autograd.grad(loss_sum * scale, joined)
@@ -139,7 +142,7 @@ class Dp(Strategy):
     def _follow_part(self, batch: Batch, scale: float) -> Tensor:
         """Phases 2 to 5 on the other workers. `scale` is 1: rank 0 has scaled the gradient that it sends."""
         group, layout, span = self._group, self._layout, self._layout.span
-        with span("forward", "compute"), layout.autocast(batch.inputs.device.type):
+        with span("forward", "compute"), layout.autocast(batch.device.type):
             outputs = layout.model(batch.inputs)
         with span("gather", "move"):
             group.send(outputs.detach(), 0).wait()
@@ -197,3 +200,19 @@ def _finish(works: Iterable[Work]) -> None:
     """Start all, then wait for all."""
     for work in list(works):
         work.wait()
+
+
+def form_of(tensor: Tensor) -> Tensor:
+    """The dtype and shape of samples as `FORM_NUMEL` numbers, of which the first is above 0."""
+    if tensor.dim() > MOST_DIMS:
+        raise ConfigError(
+            f"samples have {tensor.dim() - 1} dimensions; at most {MOST_DIMS - 1} are supported"
+        )
+    padding = [0] * (MOST_DIMS - tensor.dim())
+    return torch.tensor([1 + DTYPES.index(tensor.dtype), tensor.dim(), *tensor.shape, *padding])
+
+
+def empty_of(form: Tensor, device: torch.device) -> Tensor:
+    """An uninitialised tensor of that form."""
+    kind, dims, *lengths = form.tolist()
+    return torch.empty(lengths[:dims], dtype=DTYPES[kind - 1], device=device)

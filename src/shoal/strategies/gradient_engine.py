@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -25,12 +25,13 @@ from shoal.errors import AutogradError
 from shoal.events.spans import SpanRecorder
 from shoal.models.common import evaluation_mode
 from shoal.models.metrics import Measure
+from shoal.nested import call
 from shoal.strategies.strategy import Gradients, Share, Sums
 
 Precision = Literal["float32", "tf32", "bf16"]
 
-Loss = Callable[[Tensor, Tensor], Tensor]
-"""`loss(outputs, labels)`: the sum over the samples."""
+Loss = Callable[[Any, Any], Tensor]
+"""`loss(outputs, labels)`: the sum over the samples; of nested samples, outputs and labels are what they are there."""
 Saving = Callable[[], AbstractContextManager[object]]
 """A context for forward and loss that decides where tensors that are saved for backward wait for it."""
 OnFinal = Callable[[Tensor, Callable[[Tensor], None]], Callable[[], None]]
@@ -81,8 +82,8 @@ def _by_torch(
     autocast = in_precision if saving is None else with_saving
 
     def gradients(batch: Batch, scale: float) -> Tensor:
-        with span("forward", "compute"), autocast(batch.inputs.device.type):
-            loss_sum = loss(model(batch.inputs), batch.labels)
+        with span("forward", "compute"), autocast(batch.device.type):
+            loss_sum = loss(call(model, batch.inputs), batch.labels)
         with span("backward", "compute"):
             backward_from(loss_sum, loss_sum.new_full((), scale))
         return loss_sum.detach()
@@ -167,15 +168,16 @@ def gradients_from(output: Tensor, gradient: Tensor, inputs: Sequence[Tensor]) -
 def evaluate_batch(model: nn.Module, loss: Loss, batch: Batch, measures: Sequence[Measure] = ()) -> Sums:
     """Loss, correct predictions and metrics of a whole model on a batch, in evaluation mode."""
     with evaluation_mode(model):
-        outputs = model(batch.inputs)
+        outputs = call(model, batch.inputs)
     return sums_of(outputs, loss, batch, measures)
 
 
-def sums_of(outputs: Tensor, loss: Loss, batch: Batch, measures: Sequence[Measure] = ()) -> Sums:
-    """Loss, correct predictions and metrics of a batch whose outputs are known; none correct for regression."""
+def sums_of(outputs: Any, loss: Loss, batch: Batch, measures: Sequence[Measure] = ()) -> Sums:
+    """Loss, correct predictions and metrics of a batch whose outputs are known; without classes none is correct."""
     loss_sum, labels = loss(outputs, batch.labels), batch.labels
     metrics = torch.cat([each.sums(outputs, labels) for each in measures]) if measures else None
-    if labels.is_floating_point():
+    predictions = batch.num_classified
+    if not predictions or not isinstance(outputs, Tensor):
         return Sums(loss_sum, torch.zeros_like(loss_sum), 0, batch.num_samples, metrics)
     hits = (outputs.argmax(-1) == labels).sum()
-    return Sums(loss_sum, hits, labels.numel(), batch.num_samples, metrics)
+    return Sums(loss_sum, hits, predictions, batch.num_samples, metrics)

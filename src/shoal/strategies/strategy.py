@@ -56,6 +56,8 @@ class Share:
     before_part: Callable[[int], None] = lambda part: None
     """Called with the number of each part before it is computed, where parts are leaves (`leaf_sums.py`): random
     numbers then belong to a part."""
+    empty: Callable[[], Batch] | None = None
+    """A batch without samples, for workers whose share has fewer parts than others', where all make the same passes."""
 
 
 class StepResult(NamedTuple):

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from shoal import models, optim
 from shoal.comm.alone import alone
@@ -17,17 +17,19 @@ from shoal.comm.mesh import Mesh
 from shoal.comm.traced import Traced
 from shoal.comm.tree_sums import tree_summed
 from shoal.config.checks import check_resources
+from shoal.config.features import NESTED
 from shoal.config.schema import RunConfig
 from shoal.config.sections.data import OwnData
 from shoal.config.sections.exchange import RobustConfig, check_real, compressions
 from shoal.config.sections.prune import WeightPruneConfig
 from shoal.config.sections.values import Custom
-from shoal.data.dataset import DataSet
+from shoal.data.dataset import Batch, DataSet
 from shoal.data.load import load
 from shoal.errors import ConfigError
 from shoal.events.folder import RunFolder
 from shoal.events.spans import Clock, SpanRecorder
 from shoal.models.metrics import Measure, measures_for
+from shoal.nested import Nested, described, mapped
 from shoal.prune.masks import WeightMasks
 from shoal.strategies.exchange.build import build_exchange
 from shoal.strategies.exchange.exchange import Exchange
@@ -86,7 +88,7 @@ def build(
     model = build_model(config, dataset)
     measures = build_measures(config, model, dataset)
     best = BestEpoch.of(config.stop, dataset, measures)
-    widths, rewound = prepare(model, config, few_inputs(dataset).cpu(), resumed)
+    widths, rewound = prepare(model, config, mapped(Tensor.cpu, few_inputs(dataset)), resumed)
     store_parameters(config, model)
     model.to(device)
     workers = group.size - config.num_servers
@@ -179,21 +181,36 @@ def _peers(config: RunConfig, group: Traced) -> Group:
 def build_model(config: RunConfig, dataset: DataSet) -> nn.Module:
     """The model with its initial weights, its output checked against the labels and the loss."""
     check_resources(config, 1)
+    if not isinstance(dataset.train.inputs, Tensor):
+        config.check_found(NESTED)
+        if not isinstance(config.model, Custom):
+            raise ConfigError(
+                f"model {config.model.name} takes one tensor, and the inputs of {dataset.name} are "
+                f"{described(dataset.train.inputs)}",
+                "Give a model of your own: --model package.module:Model.",
+            )
     model = models.build(config.model, dataset.input_shape, dataset.outputs, config.seed)
-    models.check_fit(model, config.loss, few_inputs(dataset).cpu(), dataset.train.labels.cpu())
+    inputs, labels = (mapped(Tensor.cpu, each) for each in (few_inputs(dataset), dataset.train.labels))
+    models.check_fit(model, config.loss, inputs, labels)
     return model
 
 
 def build_measures(config: RunConfig, model: nn.Module, dataset: DataSet) -> tuple[Measure, ...]:
     """The metrics of a run, each tried on a few samples; the model must be whole."""
-    inputs = few_inputs(dataset)
-    return measures_for(config.train.metrics, model, inputs, dataset.train.labels[: len(inputs)])
+    few = _few(dataset)
+    if "accuracy" in config.train.metrics and dataset.train.labels is None:
+        raise ConfigError("metric accuracy needs labels, and the samples have none", "Leave it out.")
+    return measures_for(config.train.metrics, model, few.inputs, few.labels)
 
 
-def few_inputs(dataset: DataSet) -> torch.Tensor:
+def few_inputs(dataset: DataSet) -> Nested:
     """The inputs of a few samples, to try a model with."""
-    few = torch.arange(min(4, len(dataset.train)), device=dataset.train.labels.device)
-    return dataset.batch(dataset.train, few).inputs
+    return _few(dataset).inputs
+
+
+def _few(dataset: DataSet) -> Batch:
+    few = torch.arange(min(4, len(dataset.train)), device=dataset.train.device)
+    return dataset.batch(dataset.train, few)
 
 
 def _check_work(

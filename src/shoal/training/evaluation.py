@@ -102,9 +102,9 @@ class BestEpoch:
                     "Hold one out: --validation 0.1.",
                 )
             return None
-        if config.metric == "accuracy" and data.task == "regression":
+        if config.metric == "accuracy" and data.task in ("regression", "own"):
             raise ConfigError(
-                "--stop.metric accuracy needs labels that are classes, and this is regression",
+                "--stop.metric accuracy needs labels that are classes in one tensor",
                 "Use --stop.metric loss.",
             )
         prefers = {"loss": False, "accuracy": True}

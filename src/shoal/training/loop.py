@@ -103,7 +103,8 @@ def step(run: Run, at: Progress, mine: Tensor, count: int) -> tuple[StepResult, 
     run.training_clock.step = at.step
     for hook in run.step_hooks:
         hook.before_step(at, count)
-    share = Share(parts_of(run, mine, at.epoch), count, len(mine), run.stop.signal, run.before_part)
+    parts = parts_of(run, mine, at.epoch)
+    share = Share(parts, count, len(mine), run.stop.signal, run.before_part, run.empty_batch)
     lr = run.lr(at.step)
     try:
         result = run.strategy.step(share, lr)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from shoal.comm.traced import Traced
 from shoal.config.schema import RunConfig
-from shoal.data.dataset import DataSet
+from shoal.data.dataset import Batch, DataSet
 from shoal.data.division import Division
 from shoal.errors import ConfigError
 from shoal.events.file import EventFile
@@ -107,6 +107,10 @@ class Run:
         remaining = -(-(len(self.data.train) - progress.consumed) // self.batch_size)
         end = min(progress.step + remaining, self.total_steps)
         return next((step for step in range(progress.step + 1, end) if self.is_save_due(step)), end)
+
+    def empty_batch(self) -> Batch:
+        """A batch without samples."""
+        return self.data.batch(self.data.train, torch.arange(0))
 
     def before_part(self, part: int) -> None:
         """Part number `part` of this worker's share begins."""

@@ -106,9 +106,14 @@ def reshaped(number):
     return (INPUTS[number, :9], 0) if number == 17 else plain(number)
 
 
+def retyped(number):
+    return (INPUTS[number], 0.5) if number == 17 else plain(number)
+
+
 def misnumbered(number):
     return (INPUTS[number], 7) if number == 17 else plain(number)
 
 
 def of_bad(sample: str):
-    return of(Samples, {"broken": broken, "reshaped": reshaped, "misnumbered": misnumbered}[sample])
+    kinds = {"broken": broken, "reshaped": reshaped, "retyped": retyped, "misnumbered": misnumbered}
+    return of(Samples, kinds[sample])

@@ -79,7 +79,7 @@ def test_a_folder_of_pictures_has_the_samples_that_it_has_in_memory(pictures):
 def test_pictures_of_several_sizes_get_one(pictures):
     (pictures / "train" / "dog" / "99.png").write_bytes(encoded(99, size=20))
     with pytest.raises(
-        DataError, match=r"sample 12 \(.*99.png\): the input has shape \[3, 20, 20\]"
+        DataError, match=r"the input of sample 12 \(.*99.png\) has shape \[3, 20, 20\]"
     ) as caught:
         trained(pictures)
     assert "--data.size" in caught.value.hint

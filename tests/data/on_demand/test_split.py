@@ -103,10 +103,10 @@ def test_workers_read_every_sample_once_in_each_epoch(data, monkeypatch):
     read = []
     from shoal.data.on_demand import read as reading
 
-    real = reading._pair
+    real = reading._sample
     monkeypatch.setattr(
         reading,
-        "_pair",
+        "_sample",
         lambda source, number, draw: read.append((draw, number)) or real(source, number, draw),
     )
     trained(data, "--data.loaders 0 --data.outputs 3 --workers 3 --strategy ddp --seed 5")
@@ -122,7 +122,8 @@ def test_loaders_follow_the_shares_of_a_balanced_run():
 
 BAD = {
     "broken": "sample 17 cannot be read: KeyError: 'no such crop'",
-    "reshaped": "sample 17: the input has shape [9] and type float32, and the first sample [16] and float32",
+    "reshaped": "the input of sample 17 has shape [9], and that of sample 0 [16]",
+    "retyped": "sample 17 is float32, float32, and sample 0 is float32, int64",
     "misnumbered": "sample 17 has label 7, expected 0 to 2",
 }
 
@@ -134,7 +135,7 @@ def test_a_bad_sample_ends_the_run_with_one_sentence(sample, loaders):
     with pytest.raises(DataError) as caught:
         trained("of_bad", flags)
     assert BAD[sample] in caught.value.message
-    with pytest.raises(WorkerError, match=r"rank \d of 2: data own_samples:of_bad, train: sample 17"):
+    with pytest.raises(WorkerError, match=r"rank \d of 2: data own_samples:of_bad, train: .*sample 17"):
         trained("of_bad", f"{flags} --workers 2 --strategy ddp")
 
 

@@ -1,5 +1,7 @@
 """Samples of one's own: every form becomes two tensors, and what does not fit is named."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 import torch
@@ -112,11 +114,21 @@ WITH_NAN = torch.where(INPUTS == 7.0, torch.nan, INPUTS)
         ),
         ([("text", 0)], "the input of sample 0 is a value of type str, and cannot become a tensor"),
         ([(INPUTS[0], "cat")], "the label of sample 0 is a value of type str"),
-        ([((INPUTS[0], INPUTS[1]), 0)], "the input of sample 0 is a value of type tuple"),
+        ([({"name": "text"}, 0)], "the input of sample 0, 'name', is a value of type str"),
         ([(INPUTS[0], INPUTS[1], 0)], "sample 0 has 3 values, and is no pair"),
         (
-            [{"image": INPUTS[0], "label": 0}],
-            r"sample 0 is a dictionary with the keys 'image', 'label'.*\n.*sample\['image'\], sample\['label'\]",
+            [{"image": INPUTS[0], "label": 0}, {"image": INPUTS[0, :2], "label": 0}],
+            r"the input\['image'\] of sample 1 has shape \[2\], and that of sample 0 \[3\]",
+        ),
+        (
+            [{"image": INPUTS[0], "label": 0}, {"image": INPUTS[0]}],
+            "the input of sample 1 is a dictionary with the keys 'image', and that of sample 0 a dictionary with the "
+            "keys 'image', 'label'",
+        ),
+        ([(INPUTS[0], 0), (INPUTS[0],)], "the label of sample 1 is absent, and that of sample 0 a tensor"),
+        (
+            ({"x": INPUTS, "mask": INPUTS[:2]}, LABELS),
+            r"mine has 4 inputs\['x'\], 2 inputs\['mask'\] and 4 labels",
         ),
         (
             DataLoader(TensorDataset(INPUTS, LABELS), batch_size=2, collate_fn=padded),
@@ -144,3 +156,58 @@ def test_random_samples_are_warned_of():
 
     with pytest.warns(UserWarning, match="sample 0 differs when it is read again"):
         split_of(Random(), "mine")
+
+
+@dataclass
+class Pair:
+    """A sample of two tensors."""
+
+    x: torch.Tensor
+    label: torch.Tensor
+
+
+NESTED = {"x": INPUTS, "label": LABELS}
+SAMPLES = [{"x": row, "label": int(label)} for row, label in zip(INPUTS, LABELS, strict=True)]
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        NESTED,
+        {"x": INPUTS.numpy(), "label": LABELS.numpy()},
+        SAMPLES,
+        DataLoader(SAMPLES, batch_size=3),
+        [Pair(row, label) for row, label in zip(INPUTS, LABELS, strict=True)],
+        Pair(INPUTS, LABELS),
+    ],
+    ids=["tensors", "arrays", "list", "DataLoader", "dataclasses", "dataclass of tensors"],
+)
+def test_a_dictionary_or_a_dataclass_is_an_input_that_holds_its_label(found):
+    split = split_of(found, "mine")
+    assert split.labels is None
+    assert len(split) == 4
+    held = vars(split.inputs) if isinstance(split.inputs, Pair) else split.inputs
+    assert held["x"].dtype is torch.float32
+    assert all(torch.equal(held[key], NESTED[key]) for key in NESTED)
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        ((INPUTS, INPUTS > 5), LABELS),
+        [((row, row > 5), label) for row, label in zip(INPUTS, LABELS, strict=True)],
+    ],
+    ids=["tensors", "list"],
+)
+def test_several_inputs_with_a_label_beside_them(found):
+    split = split_of(found, "mine")
+    assert torch.equal(split.inputs[0], INPUTS)
+    assert torch.equal(split.inputs[1], INPUTS > 5), "a mask stays one"
+    assert torch.equal(split.labels, LABELS)
+
+
+@pytest.mark.parametrize("found", [INPUTS, TensorDataset(INPUTS), list(INPUTS), INPUTS.numpy()])
+def test_samples_without_labels(found):
+    split = split_of(found, "mine")
+    assert torch.equal(split.inputs, INPUTS)
+    assert split.labels is None

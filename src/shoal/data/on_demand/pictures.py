@@ -13,8 +13,6 @@ from shoal.data.own.files import class_names, decoded, has_colour, listed, parts
 class Pictures(Source):
     """FOLDER/CLASS/picture.jpg: pixels and the number of the class."""
 
-    has_pictures = True
-
     def __init__(self, name: str, folder: Path, classes: list[str], colour: bool, size: int | None) -> None:
         self.name = name
         files = listed(folder, classes)

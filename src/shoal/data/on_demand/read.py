@@ -3,28 +3,38 @@
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
+from shoal import nested
 from shoal.config.custom import no_exit
 from shoal.data.dataset import EVALUATION, Draw, Split
 from shoal.data.on_demand.source import Source
-from shoal.data.own.samples import pair_of, split_of
+from shoal.data.own.samples import some_of
 from shoal.errors import DataError, ShoalError
-
-Part = tuple[Tensor, Draw]
-"""Numbers of samples that are read together, and their draw."""
-Read = tuple[Tensor, Tensor]
+from shoal.nested import Nested
 
 
 class Form(NamedTuple):
-    """Shape and type of one input and of one label; the first label that is too large, if labels are classes."""
+    """The first sample, whose form all others must have, and how many classes or tokens there are, if that is known."""
 
-    inputs: tuple[list[int], torch.dtype]
-    labels: tuple[list[int], torch.dtype]
-    outputs: int | None = None
+    first: Any
+    outputs: int | None
+    types: str
+
+    @classmethod
+    def of(cls, source: Source, outputs: int | None) -> "Form":
+        """The form of the samples of a source."""
+        first = _sample(source, 0, EVALUATION)
+        found = some_of([first], f"data {source.name}", lambda _: _shown(source, 0))
+        return cls(first, outputs, _types(found))
+
+
+Part = tuple[Tensor, Draw]
+"""Numbers of samples that are read together, and their draw."""
+Read = tuple[Nested, Nested]
+"""Inputs and labels."""
 
 
 @dataclass(frozen=True)
@@ -35,36 +45,28 @@ class Fault:
     hint: str
 
 
-def read(source: Source, numbers: Sequence[int], draw: Draw, form: Form | None = None) -> Split:
+def read(source: Source, numbers: Sequence[int], draw: Draw, form: Form) -> Split:
     """The samples with these numbers, in memory; a DataError names the sample at fault.
 
     Numbers are in ascending order where the source is a stream.
     """
-    pairs = [_pair(source, number, draw) for number in numbers]
-    expected = form or _form_of(pairs[0])
-    for number, pair in zip(numbers, pairs, strict=True):
-        for what, value, (shape, dtype) in zip(("input", "label"), pair, expected[:2], strict=True):
-            if list(value.shape) != shape or value.dtype != dtype:
-                raise DataError(
-                    f"{_where(source, number)}: the {what} has shape {list(value.shape)} and type "
-                    f"{_name_of(value.dtype)}, and the first sample {shape} and {_name_of(dtype)}",
-                    "All samples need one shape and one type: resize, crop or pad them"
-                    f"{', for example with --data.size 64' * source.has_pictures}.",
-                )
-            if what == "label" and expected.outputs is not None and not dtype.is_floating_point:
-                _check_label(source, number, value, expected.outputs)
-    inputs, labels = (torch.stack(values) for values in zip(*pairs, strict=True))
-    return split_of((inputs, labels), source.name, numbers)
 
+    def shown(position: int) -> str:
+        return _shown(source, numbers[position - 1] if position else 0)
 
-def form_of(source: Source, outputs: int | None) -> Form:
-    """The form of all samples, by the first one."""
-    return _form_of(_pair(source, 0, EVALUATION))._replace(outputs=outputs)
-
-
-def _form_of(pair: tuple[Tensor, Tensor]) -> Form:
-    inputs, labels = ((list(each.shape), each.dtype) for each in pair)
-    return Form(inputs, labels)
+    samples = [form.first, *(_sample(source, number, draw) for number in numbers)]
+    where = f"data {source.name}"
+    found = some_of(samples, where, shown)
+    if (types := _types(found)) != form.types:
+        each = (_types(some_of([form.first, sample], where, shown)) for sample in samples)
+        wrong = next(position for position, types in enumerate(each) if types != form.types)
+        raise DataError(
+            f"{where}: sample {shown(wrong)} is {types}, and sample {shown(0)} is {form.types}",
+            "All samples need one type.",
+        )
+    if form.outputs is not None:
+        _check_labels(source, numbers, found.labels, form.outputs)
+    return Split(*(nested.part(column, 1, len(samples)) for column in (found.inputs, found.labels)))
 
 
 def read_or_fault(source: Source, form: Form, part: Part) -> Read | Fault:
@@ -77,35 +79,39 @@ def read_or_fault(source: Source, form: Form, part: Part) -> Read | Fault:
         return Fault(error.message, error.hint)
 
 
-def _pair(source: Source, number: int, draw: Draw) -> tuple[Tensor, Tensor]:
+def _sample(source: Source, number: int, draw: Draw) -> Any:
     try:
         with no_exit(f"data {source.name}"):
-            sample = source.sample(number, draw)
+            return source.sample(number, draw)
     except ShoalError:
         raise
     except Exception as error:  # any exception: this runs the user's code
         last = traceback.extract_tb(error.__traceback__)[-1]
         raise DataError(
-            f"{_where(source, number)} cannot be read: {type(error).__name__}: {error}",
+            f"data {source.name}: sample {_shown(source, number)} cannot be read: {type(error).__name__}: {error}",
             f"at {last.filename}:{last.lineno}",
         ) from error
-    return pair_of(sample, number, source.name)
 
 
-def _check_label(source: Source, number: int, label: Tensor, outputs: int) -> None:
-    smallest, largest = (int(each) for each in label.aminmax()) if label.numel() else (0, 0)
-    if smallest < 0 or largest >= outputs:
-        wrong = smallest if smallest < 0 else largest
+def _types(split: Split) -> str:
+    return ", ".join(str(leaf.dtype).removeprefix("torch.") for _, leaf in nested.leaves(split.columns))
+
+
+def _check_labels(source: Source, numbers: Sequence[int], labels: Nested, outputs: int) -> None:
+    """Refuse labels that are no class or token: below 0 only tokens may be, which a loss leaves out."""
+    if not isinstance(labels, Tensor) or labels.is_floating_point():
+        return
+    wrong = (labels >= outputs) | ((labels < 0) & (labels.ndim == 1))
+    if wrong.any():
+        position = int(wrong.reshape(len(labels), -1).any(1).nonzero()[0])
         raise DataError(
-            f"{_where(source, number)} has label {wrong}, expected 0 to {outputs - 1}",
+            f"data {source.name}: sample {_shown(source, numbers[position - 1] if position else 0)} has label "
+            f"{int(labels[position][wrong[position]].flatten()[0])}, expected 0 to {outputs - 1}",
             "--data.outputs N says how many there are.",
         )
 
 
-def _where(source: Source, number: int) -> str:
+def _shown(source: Source, number: int) -> str:
+    """The number of a sample, and its file if it has one."""
     place = source.place(number)
-    return f"data {source.name}: sample {number:,}{f' ({place})' * bool(place)}"
-
-
-def _name_of(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
+    return f"{number:,} ({place})" if place else f"{number:,}"

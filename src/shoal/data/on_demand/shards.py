@@ -45,8 +45,6 @@ class Place(NamedTuple):
 class Shards(Source):
     """The samples of several tar files, one file after the other."""
 
-    has_pictures = True
-
     def __init__(self, name: str, shards: list[Path], size: int | None, colour: bool | None = None) -> None:
         self.name = name
         self._size = size

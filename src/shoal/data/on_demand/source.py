@@ -15,8 +15,6 @@ class Source(ABC):
     """In errors."""
     is_stream = False
     """Whether samples can only be read forward."""
-    has_pictures = False
-    """Whether `--data.size` gives them one size."""
     labels: Tensor | None = None
     """The label of every sample, where it is known without reading them."""
     outputs: int | None = None

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from shoal.data.dataset import EVALUATION, Draw, Split, checksum
 from shoal.data.on_demand.loaders import Loaders
-from shoal.data.on_demand.read import Form, Part, form_of, read, read_or_fault
+from shoal.data.on_demand.read import Form, Part, read, read_or_fault
 from shoal.data.on_demand.source import Source
+from shoal.nested import Nested
 
 FIRST = 4
 """Samples that are read at once, for shapes and types."""
@@ -39,7 +40,7 @@ class Reader(NamedTuple):
 
 def on_demand(source: Source, outputs: int | None, num_loaders: int) -> "OnDemand":
     """All samples of a source; `outputs` is the number of classes or tokens, where it is known."""
-    return Reader(source, form_of(source, outputs), num_loaders).split(torch.arange(len(source)))
+    return Reader(source, Form.of(source, outputs), num_loaders).split(torch.arange(len(source)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,12 +55,12 @@ class OnDemand(Split):
         return len(self.numbers)
 
     def __repr__(self) -> str:
-        shape = tuple(self.inputs.shape[1:])
-        return f"OnDemand({len(self):,} samples of shape {shape} of {self.reader.source.name})"
+        return f"OnDemand({len(self):,} samples of {self.reader.source.name})"
 
     def to(self, device: torch.device | str) -> "OnDemand":
         """The same samples; what is read arrives on the device."""
-        return replace(self, inputs=self.inputs.to(device), labels=self.labels.to(device))
+        first = super().to(device)
+        return replace(self, inputs=first.inputs, labels=first.labels)
 
     def take(self, indices: Tensor) -> "OnDemand":
         """A split of these samples only, in ascending order where the source is a stream."""
@@ -87,15 +88,16 @@ class OnDemand(Split):
 
     def read(self, indices: Tensor, draw: Draw = EVALUATION) -> Split:
         """From the loaders if they have read ahead, else here."""
+        if not len(indices):
+            return Split(self.inputs, self.labels).take(indices)
         numbers = self.numbers[indices.cpu()]
         found = None if self.loaders is None else self.loaders.take(numbers, draw)
         if found is None:
             here = read(self.reader.source, numbers.tolist(), draw, self.reader.form)
             found = here.inputs, here.labels
-        inputs, labels = (each.to(self.inputs.device) for each in found)
-        return Split(inputs, labels)
+        return Split(*found).to(self.device)
 
-    def representative(self) -> Tensor:
+    def representative(self) -> Nested:
         """Samples evenly spread over all, or the first ones of a stream."""
         count = min(len(self), FOR_STATISTICS)
         indices = torch.arange(count) if self.is_stream else torch.arange(count) * len(self) // count

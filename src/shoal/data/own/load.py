@@ -12,6 +12,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from shoal import nested
 from shoal.config.custom import calling, check_options, load
 from shoal.config.kinds import check
 from shoal.config.sections.data import Loaders
@@ -23,6 +24,7 @@ from shoal.data.on_demand.split import on_demand as read_on_demand
 from shoal.data.own.files import read_path
 from shoal.data.own.samples import is_array, split_of
 from shoal.errors import DataError, ShoalError, unknown
+from shoal.nested import Nested
 
 SPLITS = ("train", "validation", "test")
 TEST_FRACTION = 0.2
@@ -73,16 +75,13 @@ def data_set(
             ("inputs", split.inputs, train.inputs),
             ("labels", split.labels, train.labels),
         ):
-            if mine.shape[1:] != first.shape[1:] or mine.dtype != first.dtype:
+            if _form(mine) != _form(first):
                 raise DataError(
-                    f"data {name}: the {what} of {key} are {_described(mine)}, and those of train {_described(first)}"
+                    f"data {name}: the {what} of {key} are {_form(mine)}, and those of train {_form(first)}"
                 )
     task, outputs = _task(name, splits, outputs)
-    mean, std = (
-        _statistics(train.representative())
-        if task != "text" and train.inputs.dtype == torch.uint8
-        else (None, None)
-    )
+    is_bytes = isinstance(train.inputs, Tensor) and train.inputs.dtype == torch.uint8
+    mean, std = _statistics(train.representative()) if is_bytes and task != "text" else (None, None)
     whole = DataSet(
         name, task, train, splits.get("validation"), splits.get("test", train), outputs, mean, std, augment
     )
@@ -120,12 +119,13 @@ def _splits(found: Any, name: str, on_demand: tuple[int | None, int] | None) -> 
     parts: dict[str, Any]
     if isinstance(found, Mapping):
         parts = dict(cast(Mapping[str, Any], found))
+        if not parts.keys() & set(SPLITS) and all(map(is_array, parts.values())):
+            parts = {"train": parts}
         for key in parts.keys() - set(SPLITS):
             raise DataError(f"{where}: {unknown('split', str(key), SPLITS)}")
         if parts.get("train") is None:
             raise DataError(f"{where} returned no training samples, only {', '.join(parts) or 'nothing'}")
-    elif isinstance(found, tuple) and not is_array(found[0] if found else None):
-        pair = cast(tuple[Any, ...], found)
+    elif isinstance(found, tuple) and not any(map(is_array, pair := cast(tuple[Any, ...], found))):
         if len(pair) != 2:
             raise DataError(
                 f"{where} returned a tuple of {len(pair)} values",
@@ -155,15 +155,17 @@ def _one_split(part: Any, name: str, on_demand: tuple[int | None, int] | None) -
 
 def _task(name: str, splits: Mapping[str, Split], outputs: int | None) -> tuple[Task, int]:
     first = splits["train"].labels
+    if not isinstance(first, Tensor):
+        return "own", 0
     if first.is_floating_point():
         return "regression", first.shape[1] if first.ndim > 1 else 1
     task = "classification" if first.ndim == 1 else "text"
     known = {key: split.classes for key, split in splits.items()}
-    for key, labels in known.items():
+    for key, labels in known.items() if task == "classification" else ():
         if labels is not None and labels.numel() and (smallest := int(labels.min())) < 0:
-            sample = int(labels.flatten().argmin()) // max(1, labels[0].numel())
             raise DataError(
-                f"data {name}: sample {sample:,} of {key} has label {smallest}; labels begin at 0"
+                f"data {name}: sample {int(labels.argmin()):,} of {key} has label {smallest}; labels begin at 0",
+                "For a loss that leaves labels out, make them one of several: (input, {'label': label}).",
             )
     if outputs is not None:
         return task, outputs
@@ -174,7 +176,7 @@ def _task(name: str, splits: Mapping[str, Split], outputs: int | None) -> tuple[
             f"{'classes' if task == 'classification' else 'tokens'} it has",
             "Give --data.outputs N, or give the data set an attribute `targets` with all labels.",
         )
-    return task, 1 + max(largest)
+    return task, max(1, 1 + max(largest))
 
 
 def _statistics(pixels: Tensor) -> tuple[Tensor, Tensor]:
@@ -187,5 +189,12 @@ def _statistics(pixels: Tensor) -> tuple[Tensor, Tensor]:
     return mean.float(), std.clamp_min(1e-3).float()  # constant pictures would divide by zero
 
 
-def _described(tensor: Tensor) -> str:
-    return f"{str(tensor.dtype).removeprefix('torch.')} of shape {list(tensor.shape[1:])}"
+def _form(column: Nested | None) -> str:
+    """Shape and dtype of one sample."""
+    if column is None:
+        return "absent"
+    shown = [
+        f"{path}{' ' * bool(path)}{str(leaf.dtype).removeprefix('torch.')} of shape {list(leaf.shape[1:])}"
+        for path, leaf in nested.leaves(column)
+    ]
+    return ", ".join(shown)

@@ -113,7 +113,7 @@ class Ddp(Sync):
         """One update on one batch, of which this worker has a share."""
         reducer, layout = self._reducer, self._layout
         if self._in_lockstep:
-            share = replace(share, parts=in_lockstep(self._group, share.parts, layout.zero.device))
+            share = replace(share, parts=in_lockstep(self._group, share))
         if self._rotating is not None:
             return self._step_during_backward(self._rotating, share, lr)
         if reducer is None:

@@ -77,7 +77,7 @@ class Whole(Layout):
     def evaluate(self, batch: Batch) -> Sums:
         """Loss, correct predictions and metrics on a batch."""
         # Parameters in bfloat16 do not combine with inputs in float32 otherwise.
-        with self.autocast(batch.inputs.device.type) if self._is_mixed else nullcontext():
+        with self.autocast(batch.device.type) if self._is_mixed else nullcontext():
             return evaluate_batch(self.model, self.loss, batch, self.measures)
 
     def place_of(self, name: str) -> Place:

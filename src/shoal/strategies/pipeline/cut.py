@@ -20,6 +20,7 @@ from shoal.comm.agree import share_text
 from shoal.comm.group import BUSY_S, Group
 from shoal.errors import ConfigError, unknown
 from shoal.models.common import evaluation_mode
+from shoal.nested import Nested, call, first, leaves, mapped
 from shoal.strategies.gradient_engine import gradients_from
 
 
@@ -76,7 +77,7 @@ def _is_plain_sequence(module: nn.Module) -> bool:
 
 
 @torch.no_grad()
-def check_order(model: nn.Module, stages: Sequence[Sequence[NamedLayer]], sample: Tensor) -> None:
+def check_order(model: nn.Module, stages: Sequence[Sequence[NamedLayer]], sample: Nested) -> None:
     """Refuse stages that do not compute what the model does, and outputs of a stage that cannot be sent.
 
     Tried on the inputs of a few samples, in evaluation mode.
@@ -92,14 +93,14 @@ def check_order(model: nn.Module, stages: Sequence[Sequence[NamedLayer]], sample
         modules = {layer.module for stage in stages for layer in stage}
         hooks = [module.register_forward_pre_hook(enter) for module in modules]
         try:
-            expected = model(sample)
+            expected = call(model, sample)
         finally:
             for hook in hooks:
                 hook.remove()
-        value: Any = sample.clone()
+        value: Any = mapped(Tensor.clone, sample)
         previous = ""
         for stage in stages:
-            if not isinstance(value, Tensor):
+            if stage is not stages[0] and not isinstance(value, Tensor):
                 raise ConfigError(
                     f"cannot cut after '{previous}': its output is a {type(value).__name__}, expected one tensor",
                     "Cut elsewhere: name the layers at which a stage begins. "
@@ -152,7 +153,7 @@ def cut_by_name(model: nn.Module, names: Sequence[str]) -> list[list[NamedLayer]
     return _stages(layers, starts)
 
 
-def cut_by_cost(model: nn.Module, num_stages: int, group: Group, inputs: Tensor) -> list[list[NamedLayer]]:
+def cut_by_cost(model: nn.Module, num_stages: int, group: Group, inputs: Nested) -> list[list[NamedLayer]]:
     """The stages of a model that take the same time, as nearly as possible, measured on rank 0 with these inputs.
 
     A collective: all workers of the group cut where rank 0 says.
@@ -201,7 +202,7 @@ def cut_for_rpc(model: nn.Module, names: str, num_workers: int) -> list[list[Nam
     return stages
 
 
-def measured_costs(layers: Sequence[NamedLayer], inputs: Tensor) -> list[float]:
+def measured_costs(layers: Sequence[NamedLayer], inputs: Nested) -> list[float]:
     """Seconds of forward and backward of each layer on these inputs. Changes neither weights nor statistics.
 
     In evaluation mode: batch statistics and the random state stay as they are.
@@ -217,24 +218,25 @@ def measured_costs(layers: Sequence[NamedLayer], inputs: Tensor) -> list[float]:
                 _forward_and_backward(module, inputs)
                 times.append(time.perf_counter() - start_s)
             with torch.no_grad():
-                inputs = module(inputs.clone() if getattr(module, "inplace", False) else inputs)
+                inputs = module(mapped(Tensor.clone, inputs) if getattr(module, "inplace", False) else inputs)
         finally:
             module.train(was_training)
         costs.append(min(times))
     return costs
 
 
-def _forward_and_backward(module: nn.Module, inputs: Tensor) -> None:
-    leaf = inputs.detach().requires_grad_(inputs.is_floating_point())
+def _forward_and_backward(module: nn.Module, inputs: Nested) -> None:
+    leaf = mapped(lambda each: each.detach().requires_grad_(each.is_floating_point()), inputs)
     # A layer that writes into its input must not write into a leaf.
-    given = leaf.clone() if getattr(module, "inplace", False) and leaf.requires_grad else leaf
+    given = mapped(Tensor.clone, leaf) if getattr(module, "inplace", False) else leaf
     with torch.enable_grad():
         outputs = module(given)
-    wanted = [each for each in (leaf, *module.parameters()) if each.requires_grad]
+    wanted = [*(each for _, each in leaves(leaf)), *module.parameters()]
+    wanted = [each for each in wanted if each.requires_grad]
     if wanted and outputs.requires_grad:
         gradients_from(outputs, torch.ones_like(outputs), wanted)
-    if inputs.is_cuda:
-        torch.cuda.synchronize(inputs.device)
+    if first(leaf).is_cuda:
+        torch.cuda.synchronize(first(leaf).device)
 
 
 def balanced(costs: Sequence[float], allowed: Sequence[int], num_stages: int) -> list[int]:

@@ -14,11 +14,13 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
+from shoal import nested
 from shoal.comm.group import Group, Work
 from shoal.comm.signature import DTYPES
 from shoal.data.dataset import Batch
 from shoal.errors import ConfigError, MemberError, member_error
 from shoal.events.spans import SpanRecorder
+from shoal.nested import Nested
 from shoal.strategies.pipeline.schedule import MESSAGES, STEP_TO_PARTNER, Action, ActionKind, Row
 from shoal.strategies.pipeline.stage import PipelineStage
 
@@ -144,7 +146,7 @@ class Interpreter:
             form = forms.received if kind is ActionKind.RECV_ACTIVATION else forms.sent
             assert form is not None  # only neighbours send, and their forms are known
             batch = parts[microbatch]
-            tensor = form.empty(batch.num_samples, batch.inputs.device)
+            tensor = form.empty(batch.num_samples, batch.device)
             work = self._group.recv(tensor, partner)
             self._arriving[kind, microbatch] = _Message(kind, microbatch, tensor, work)
 
@@ -166,22 +168,23 @@ class Interpreter:
         return message.tensor
 
 
-def learn_forms(group: Group, forward: Callable[[Tensor], Tensor], inputs: Tensor, last_layer: str) -> Forms:
+def learn_forms(group: Group, forward: Callable[[Nested], Tensor], inputs: Nested, last_layer: str) -> Forms:
     """Pass a few samples through all stages, one after the other. A collective of the stages.
 
     `forward` is this stage's, without effects; `last_layer` names its last layer in an error.
     """
-    few = inputs[:_FEW]
+    few = nested.part(inputs, 0, _FEW)
+    num_samples, device = nested.length(few), nested.first(few).device
     stage, received, sent = group.rank, None, None
     if stage > 0:
         header = torch.empty(1 + MOST_DIMS, dtype=torch.int64)
         group.recv(header, stage - 1).wait()
         received = _decoded(header)
-        few = received.empty(len(few), inputs.device)
+        few = received.empty(num_samples, device)
         group.recv(few, stage - 1).wait()
     if stage < group.size - 1:
         outputs = forward(few)
-        _check_sendable(outputs, len(few), last_layer)
+        _check_sendable(outputs, num_samples, last_layer)
         sent = ActivationForm.of(outputs)
         group.send(_encoded(sent), stage + 1).wait()
         group.send(outputs, stage + 1).wait()

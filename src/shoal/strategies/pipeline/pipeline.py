@@ -8,12 +8,14 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from shoal import nested
 from shoal.comm.group import Group, Work
 from shoal.data.dataset import Batch
 from shoal.errors import ConfigError
 from shoal.events.spans import SpanRecorder
 from shoal.models.common import evaluation_mode
 from shoal.models.metrics import Measure
+from shoal.nested import Nested, chunk_sizes
 from shoal.strategies.gradient_engine import Loss, sums_of
 from shoal.strategies.layout.layout import Layout
 from shoal.strategies.pieces.piece import Piece, Place
@@ -100,7 +102,7 @@ class Pipelined(Layout):
         )
         self.updates_inside = config.updates_inside
         self._interpreter = Interpreter(group, self._stage, span)
-        self._forms: dict[tuple[bool, bool, ActivationForm], Forms] = {}
+        self._forms: dict[tuple[bool, bool, tuple[ActivationForm, ...]], Forms] = {}
 
     def on_final(self, param: Tensor, callback: Callable[[Tensor], None]) -> Callable[[], None]:
         """Call back at the end of `gradients`: before that, no gradient has those of all micro-batches."""
@@ -164,9 +166,8 @@ class Pipelined(Layout):
         if outputs is not None:
             numbers.copy_(sums_of(outputs, self._loss, batch, self.measures).packed())
         self._group.broadcast(numbers, root=self._group.size - 1).wait()
-        predictions = 0 if batch.labels.is_floating_point() else batch.labels.numel()
         loss = numbers[0].to(self.zero.dtype)
-        return Sums(loss, numbers[1], predictions, batch.num_samples, numbers[2:])
+        return Sums(loss, numbers[1], batch.num_classified, batch.num_samples, numbers[2:])
 
     @torch.no_grad()
     def predict(self, inputs: Tensor) -> Tensor:
@@ -177,18 +178,22 @@ class Pipelined(Layout):
         group.broadcast(outputs, root=group.size - 1).wait()
         return outputs
 
-    def _inferred(self, inputs: Tensor) -> Tensor | None:
+    def _inferred(self, inputs: Nested) -> Tensor | None:
         """The model's outputs on the last stage: parts of the batch follow each other through the stages."""
-        if not len(inputs):
+        num_samples, device = nested.length(inputs), nested.first(inputs).device
+        if not num_samples:
             raise ConfigError("a batch without samples has no outputs")
         forms, group = self._forms_of(inputs, training=False), self._group
         found: list[Tensor] = []
         sent: list[tuple[Tensor, Work]] = []
-        for part in inputs.tensor_split(min(self._config.microbatches, len(inputs))):
-            if forms.received is not None:
-                received = forms.received.empty(len(part), inputs.device)
-                group.recv(received, group.rank - 1).wait()
-                part = received
+        end = 0
+        for size in chunk_sizes(num_samples, min(self._config.microbatches, num_samples)):
+            end += size
+            if forms.received is None:
+                part = nested.part(inputs, end - size, end)
+            else:
+                part = forms.received.empty(size, device)
+                group.recv(part, group.rank - 1).wait()
             outputs = self._inference(part, training=False)
             if self._is_last:
                 found.append(outputs)
@@ -198,9 +203,10 @@ class Pipelined(Layout):
             work.wait()
         return torch.cat(found) if self._is_last else None
 
-    def _forms_of(self, inputs: Tensor, training: bool) -> Forms:
+    def _forms_of(self, inputs: Nested, training: bool) -> Forms:
         """The forms of activations; the first batch of a kind passes through the stages once more to learn them."""
-        key = training, torch.is_autocast_enabled(inputs.device.type), ActivationForm.of(inputs)
+        forms = tuple(ActivationForm.of(leaf) for _, leaf in nested.leaves(inputs))
+        key = training, torch.is_autocast_enabled(nested.first(inputs).device.type), forms
         if key not in self._forms:
             self._forms[key] = learn_forms(
                 self._group, lambda few: self._inference(few, training), inputs, self._last_layer
@@ -208,9 +214,9 @@ class Pipelined(Layout):
         return self._forms[key]
 
     @torch.no_grad()
-    def _inference(self, inputs: Tensor, training: bool) -> Tensor:
+    def _inference(self, inputs: Nested, training: bool) -> Tensor:
         """This stage's output in evaluation mode, in the precision of training or of evaluation."""
-        precision = self._autocast(inputs.device.type) if training else nullcontext()
+        precision = self._autocast(nested.first(inputs).device.type) if training else nullcontext()
         with evaluation_mode(self.model), precision:
             return self.model(inputs)
 
@@ -239,10 +245,5 @@ def divided(share: Share, microbatches: int) -> list[Batch]:
     batches = [part for part in share.parts if part.num_samples]
     if not batches:
         return []
-    inputs, labels = batches[0].inputs, batches[0].labels
-    if len(batches) > 1:
-        inputs = torch.cat([part.inputs for part in batches])
-        labels = torch.cat([part.labels for part in batches])
-    count = min(microbatches, len(inputs))
-    pairs = zip(inputs.tensor_split(count), labels.tensor_split(count), strict=True)
-    return [Batch(part, part_labels, len(part)) for part, part_labels in pairs]
+    batch = Batch.joined(batches)
+    return batch.parts(chunk_sizes(batch.num_samples, min(microbatches, batch.num_samples)))

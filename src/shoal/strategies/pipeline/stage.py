@@ -8,6 +8,8 @@ from typing import final
 import torch
 from torch import Tensor, nn
 
+from shoal import nested
+from shoal.nested import Nested
 from shoal.strategies.gradient_engine import Loss, backward_from
 from shoal.strategies.pipeline.schedule import ALL
 from shoal.strategies.pipeline.weight_gradients import WeightGradients
@@ -20,9 +22,9 @@ Autocast = Callable[[str], AbstractContextManager[object]]
 class _InFlight:
     """A micro-batch between its forward and its backward."""
 
-    inputs: Tensor
-    """A leaf; backward leaves its gradient there."""
-    labels: Tensor | None
+    inputs: Nested
+    """A leaf; backward leaves its gradient there. On the first stage the samples, possibly nested."""
+    labels: Nested | None
     outputs: Tensor | None
     """The activation, or on the last stage the loss; None if it is recomputed."""
     random_state: list[Tensor]
@@ -60,13 +62,13 @@ class PipelineStage:
         # A layer that writes into its input must not write into a leaf.
         self._copies_input = bool(getattr(model[0], "inplace", False))
 
-    def forward(self, microbatch: int, inputs: Tensor, labels: Tensor) -> Tensor:
+    def forward(self, microbatch: int, inputs: Nested, labels: Nested) -> Tensor:
         """The activation for the next stage; on the last stage the loss."""
         if not self._is_first:
             inputs.requires_grad_()
         held = _InFlight(inputs, labels if self.loss else None, None, [])
         if self._recompute:
-            held.random_state = random_state(inputs.device)
+            held.random_state = random_state(nested.first(inputs).device)
         with self.versions.begin(microbatch) if self.versions else nullcontext():
             if self._recompute:
                 with torch.no_grad():
@@ -78,7 +80,7 @@ class PipelineStage:
 
     def _outputs(self, held: _InFlight) -> Tensor:
         inputs = held.inputs.clone() if self._copies_input and not self._is_first else held.inputs
-        with self._autocast(inputs.device.type):
+        with self._autocast(nested.first(inputs).device.type):
             outputs = self.model(inputs)
             return outputs if held.labels is None or self.loss is None else self.loss(outputs, held.labels)
 
@@ -97,7 +99,7 @@ class PipelineStage:
 
     def _recomputed(self, microbatch: int, held: _InFlight) -> Tensor:
         buffers = [buffer.clone() for buffer in self.model.buffers()]
-        device = held.inputs.device
+        device = nested.first(held.inputs).device
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             set_random_state(held.random_state, device)
             with self.versions.again(microbatch) if self.versions else nullcontext():

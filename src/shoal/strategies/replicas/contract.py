@@ -101,7 +101,8 @@ def share_of(step: int, shares: Sequence[int], rank: int) -> Share:
     start = sum(shares[:rank])
     mine = torch.arange(start, start + shares[rank])
     halves = mine.tensor_split(2) if len(mine) > 1 else [mine] * len(mine)
-    return Share([Batch(inputs[half], labels[half], len(half)) for half in halves], BATCH, len(mine))
+    batches = [Batch(inputs[half], labels[half], len(half)) for half in halves]
+    return Share(batches, BATCH, len(mine), empty=lambda: Batch(inputs[:0], labels[:0], 0))
 
 
 class State(NamedTuple):

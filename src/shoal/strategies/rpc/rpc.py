@@ -134,8 +134,8 @@ class Rpc(Strategy):
                     self._where = f"the outputs of micro-batch {number}, {self._step_name}"
                     outputs.append(future.wait())
             with span("loss", "compute"), self._computing():
-                labels = batch.labels.split([len(each) for each in inputs])
-                losses = [self._loss(each, its) for each, its in zip(outputs, labels, strict=True)]
+                labelled = batch.parts([len(each) for each in inputs])
+                losses = [self._loss(each, its.labels) for each, its in zip(outputs, labelled, strict=True)]
                 scale = 1.0 / share.num_samples_global
                 loss = torch.stack([each.detach() for each in losses]).sum() * scale
             self._where = f"the backward pass of {self._step_name}"
@@ -304,10 +304,7 @@ class Rpc(Strategy):
 def joined(parts: Any) -> Batch:
     """All parts of a share as one batch: micro-batches are this strategy's own."""
     batches: Sequence[Batch] = list(parts)
-    if len(batches) == 1:
-        return batches[0]
-    inputs, labels = (torch.cat(each) for each in zip(*((b.inputs, b.labels) for b in batches), strict=True))
-    return Batch(inputs, labels, len(inputs))
+    return Batch.joined(batches)
 
 
 def _nth_step(number: int) -> str:

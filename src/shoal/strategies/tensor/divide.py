@@ -1,16 +1,18 @@
 """Divide a model's layers among the workers of a group, in place: `shoal.tensor_parallel`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from shoal import nested
 from shoal.comm.group import Group
 from shoal.config.arguments import checks_arguments
 from shoal.errors import ConfigError, ShoalError
 from shoal.models.common import check_has_values, evaluation_mode
+from shoal.nested import Nested
 from shoal.strategies.library.part_gradients import mark
 from shoal.strategies.pieces.piece import Place
 from shoal.strategies.tensor.automatic import automatic_plan
@@ -52,7 +54,7 @@ class TensorParts:
 
 @checks_arguments
 def tensor_parallel(
-    module: Module, group: Group, plan: Mapping[str, str] | None = None, example: Tensor | None = None
+    module: Module, group: Group, plan: Mapping[str, str] | None = None, example: Nested | None = None
 ) -> Module:
     """Divide the layers of a module among the workers of a group, in place; returns the module.
 
@@ -73,7 +75,7 @@ def tensor_parallel(
 
 
 def divide(
-    model: nn.Module, group: Group, plan: Mapping[str, str] | None = None, example: Tensor | None = None
+    model: nn.Module, group: Group, plan: Mapping[str, str] | None = None, example: Nested | None = None
 ) -> TensorParts:
     """Divide a model in place; what this worker then holds."""
     cuts_by_layer = resolved(automatic_plan(model, group) if plan is None else plan, model, group.size)
@@ -133,12 +135,12 @@ def _check_not_shared(model: nn.Module, plan: Mapping[str, str]) -> None:
 
 
 @torch.no_grad()
-def _outputs(model: nn.Module, example: Tensor) -> Tensor:
+def _outputs(model: nn.Module, example: Nested) -> list[Tensor]:
     with evaluation_mode(model):
-        return model(example)
+        return [leaf for _, leaf in nested.leaves(nested.call(model, example))]
 
 
-def _check_same(model: nn.Module, example: Tensor, expected: Tensor) -> None:
+def _check_same(model: nn.Module, example: Nested, expected: Sequence[Tensor]) -> None:
     """Refuse a plan under which the model computes something else."""
     running: list[str] = []
 
@@ -162,9 +164,13 @@ def _check_same(model: nn.Module, example: Tensor, expected: Tensor) -> None:
     finally:
         for hook in hooks:
             hook.remove()
-    scale = expected.abs().max().clamp(min=1e-6)
-    if outputs.shape != expected.shape or (outputs - expected).abs().max() > 1e-3 * scale:
+    if not all(_is_close(*pair) for pair in zip(outputs, expected, strict=True)):
         raise ConfigError(
             "the plan changes what the model computes: on the same samples its outputs differ from the whole model's",
             'Between "column" and "row" only functions of single elements fit; "gather" makes the output whole.',
         )
+
+
+def _is_close(outputs: Tensor, expected: Tensor) -> bool:
+    scale = expected.abs().max().clamp(min=1e-6)
+    return outputs.shape == expected.shape and bool((outputs - expected).abs().max() <= 1e-3 * scale)

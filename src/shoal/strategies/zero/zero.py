@@ -106,7 +106,7 @@ class Zero(Sync):
         """Add up gradients over the parts, then sum them over the workers."""
         layout = self._layout
         if self._in_lockstep:
-            share = replace(share, parts=in_lockstep(self._group, share.parts, layout.zero.device))
+            share = replace(share, parts=in_lockstep(self._group, share))
         if shards.is_gathered and not layout.final_in_backward:
             share = replace(share, before_part=shards.holding(share.before_part))
         loss = layout.gradients(share, before_last=shards.gradients.begin)
@@ -119,7 +119,7 @@ class Zero(Sync):
         layout, group = self._layout, self._group
         parts = in_rounds(group, share.parts)
         if self._in_lockstep:
-            parts = in_lockstep(group, share.parts, layout.zero.device)
+            parts = in_lockstep(group, share)
         loss = layout.zero
         for part in parts:
             if part is not None:
@@ -140,11 +140,10 @@ class Zero(Sync):
         if shards is None or not shards.is_gathered:
             return super().evaluate(batch)
         most = -(-batch.num_samples // group.size)
-        mine = slice(group.rank * most, (group.rank + 1) * most)
-        has_samples = group.rank * most < batch.num_samples
+        first = group.rank * most
+        has_samples = first < batch.num_samples
         # A worker without samples gathers with the others, on a sample that does not count.
-        inputs, labels = (each[mine if has_samples else slice(1)] for each in (batch.inputs, batch.labels))
-        sums = super().evaluate(Batch(inputs, labels, len(inputs)))
+        sums = super().evaluate(batch.part(first, first + most) if has_samples else batch.part(0, 1))
         shards.release()
         numbers = torch.cat([sums.packed().cpu(), torch.tensor([sums.predictions], dtype=torch.float64)])
         if not has_samples:

@@ -93,8 +93,8 @@ def prune_once(config: RunConfig) -> PrunedOnce:
     """Prune as the run of `pruning_config` does before its first step; measure before and after."""
     with torch_settings(config) as device:
         dataset = load(config.data).to(device)
+        model = build_model(config, dataset)  # refuses nested samples
         sample = few_inputs(dataset).cpu()
-        model = build_model(config, dataset)
         load_start(model, config.train.start)
         fixed = fixed_parts(model) if config.prune.name == "channels" else []
         kept_before = open_saved(Path(config.train.start)).masks

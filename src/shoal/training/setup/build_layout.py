@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from shoal import models
+from shoal import models, nested
 from shoal.comm.agree import check_same_model
 from shoal.comm.mesh import Mesh
 from shoal.comm.threads.group import ThreadGroup
@@ -22,6 +22,7 @@ from shoal.config.sections.data import OwnData, SyntheticConfig
 from shoal.config.sections.values import Custom, is_own
 from shoal.events.spans import SpanRecorder
 from shoal.models.metrics import Measure
+from shoal.nested import Nested
 from shoal.strategies.conditions import under_conditions
 from shoal.strategies.gradient_engine import build_engine
 from shoal.strategies.layout.layout import Layout
@@ -42,7 +43,7 @@ def build_layout(
     config: RunConfig,
     mesh: Mesh,
     model: nn.Module,
-    sample: Tensor,
+    sample: Nested,
     span: SpanRecorder,
     clock: TrainingClock,
     measures: Sequence[Measure] = (),
@@ -51,10 +52,11 @@ def build_layout(
 
     `sample` are the inputs of a few samples, to try the divided model with.
     """
+    device = nested.first(sample).device
     check_same_model(mesh.world, {name: p for name, p in model.named_parameters() if p.requires_grad})
     data = mesh.axis("data")
     parts = tensor_parts(config, mesh, model, sample)
-    activations = prepare_activations(config, model, sample.device)
+    activations = prepare_activations(config, model, device)
     saving = None if activations is None else activations.saving
     engine = build_engine(config.engine, model, config.loss, span, config.precision, saving)
 
@@ -65,7 +67,7 @@ def build_layout(
             gradients, params, engine.on_final, bottlenecks, faults, rank, clock, config.seed, span
         )
 
-    _mention_host_memory(mesh, sample.device)
+    _mention_host_memory(mesh, device)
     replica = data.rank if data is not None else 0
     loss, stages = models.build_loss(config.loss), mesh.axis("pipeline")
     if stages is not None and stages.size > 1:
@@ -79,7 +81,7 @@ def build_layout(
     return Whole(model, loss, engine, span, conditions, replica, parts, leaf_sums, measures)
 
 
-def with_cut(config: RunConfig, mesh: Mesh, model: nn.Module, sample: Tensor, batch_size: int) -> RunConfig:
+def with_cut(config: RunConfig, mesh: Mesh, model: nn.Module, sample: Nested, batch_size: int) -> RunConfig:
     """The config with the layers at which the stages of a pipeline begin: as the user says, else as rank 0 measures.
 
     A part of the run's settings, so that a resumed run has the same stages. Call it before the layers are divided:
@@ -96,12 +98,12 @@ def with_cut(config: RunConfig, mesh: Mesh, model: nn.Module, sample: Tensor, ba
         return config
     from shoal.strategies.pipeline.cut import cut_by_cost
 
-    rows = torch.arange(MEASURED_SAMPLES, device=sample.device) % len(sample)
-    stages = cut_by_cost(model, num_stages, mesh.world, sample[rows])
+    measured = nested.cat([sample] * MEASURED_SAMPLES)
+    stages = cut_by_cost(model, num_stages, mesh.world, nested.part(measured, 0, MEASURED_SAMPLES))
     return replace(config, pipeline=replace(pipeline, cut=tuple(stage[0].name for stage in stages[1:])))
 
 
-def check_stages(config: RunConfig, model: nn.Module, sample: Tensor) -> None:
+def check_stages(config: RunConfig, model: nn.Module, sample: Nested) -> None:
     """Refuse a model that its layers, one after the other, do not compute; call it before a model is cut."""
     is_cut = config.axes.get("pipeline", 1) > 1
     if not is_cut and not isinstance(config.sync, RpcConfig):
@@ -134,12 +136,12 @@ def _mention_host_memory(mesh: Mesh, device: torch.device) -> None:
         )
 
 
-def tensor_parts(config: RunConfig, mesh: Mesh, model: nn.Module, sample: Tensor) -> "TensorParts | None":
+def tensor_parts(config: RunConfig, mesh: Mesh, model: nn.Module, sample: Nested) -> "TensorParts | None":
     """Divide the layers of the model among the workers of the tensor axis, in place; None without such an axis."""
     group = mesh.axis("tensor")
     if group is None or group.size == 1:
         return None
-    if sample.is_cuda and group.kind != "nccl" and mesh.world.rank == 0:
+    if nested.first(sample).is_cuda and group.kind != "nccl" and mesh.world.rank == 0:
         warnings.warn(
             "workers that divide a layer share a GPU: what they send each other in every layer goes through the host's "
             "memory",
