@@ -23,8 +23,9 @@ def load_files(config: FilesConfig, seed_of_validation: int) -> DataSet:
     sources = sources_at(config)
     outputs = config.outputs or max((source.outputs or 0 for source in sources.values()), default=0) or None
     splits = {key: on_demand(source, outputs, config.loaders) for key, source in sources.items()}
-    augment = Augment() if config.augment else None
-    data = data_set(config.path, splits, outputs, augment)
+    if config.augment and splits["train"].inputs.ndim != 4:
+        raise ConfigError(f"{config.path} holds no pictures to augment", "Leave --data.augment out.")
+    data = data_set(config.path, splits, outputs, Augment() if config.augment else None)
     return hold_out(data, config.validation, seed_of_validation)
 
 

@@ -1,9 +1,10 @@
 """Reads ahead in processes of torch's DataLoader: the parts of the next steps, in their order."""
 
 import signal
+import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -77,8 +78,11 @@ class Loaders:
 
     def _restart(self) -> None:
         self._planned.clear()
-        # Torch also reads ahead here. A thread that forks while another holds the lock would leave it locked for ever.
-        with ONE_AT_A_TIME if self._results is None else nullcontext():
+        if self._results is not None:
+            self._results = iter(self._loader)
+            return
+        # If another thread held the lock while this one forks, it would stay locked in the new process.
+        with ONE_AT_A_TIME, _keeping_handler(signal.SIGCHLD):
             self._results = iter(self._loader)
 
     def _next(self, numbers: Tensor, draw: Draw) -> Read | Fault | None:
@@ -116,6 +120,15 @@ class _Planned(Sampler[Part]):
 
     def __iter__(self) -> Iterator[Part]:
         return self._loaders.parts()
+
+
+@contextmanager
+def _keeping_handler(number: signal.Signals) -> Generator[None]:
+    """Undo torch's change of a handler: its own raises at any place of the program when a process ends."""
+    before = signal.getsignal(number)
+    yield
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(number, before)
 
 
 def _unchanged(found: Any) -> Any:

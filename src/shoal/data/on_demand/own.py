@@ -92,7 +92,7 @@ class Stream(Source):
                 self._pass = None
                 raise DataError(
                     f"data {self.name} ended after {self._next:,} samples, and its length is {self._length:,}",
-                    "Its method __len__ must return the number of samples that it gives.",
+                    "It must give all samples to every process, without get_worker_info(), and __len__ must count them.",
                 ) from None
             self._next += 1
         return sample
