@@ -9,6 +9,7 @@
     │   │                               (a RuntimeError, too)
     │   └── ArgumentError               an argument of a function: of the wrong type or out of range (a TypeError, too)
     ├── DataError                       a data file is missing, damaged or not what it claims to be (a ValueError)
+    │   └── NothingCountedError         the count of a loss is 0 for all samples of a step
     ├── CheckpointError                 a checkpoint is missing, damaged or of another model (a RuntimeError)
     ├── DivergedError                   the loss or a gradient is not finite (an ArithmeticError)
     ├── AutogradError                   our own engine cannot record or differentiate a computation (a RuntimeError)
@@ -60,6 +61,10 @@ class ArgumentError(ConfigError, TypeError):
 
 class DataError(ShoalError, ValueError):
     """A data file is missing, damaged or not what it claims to be."""
+
+
+class NothingCountedError(DataError):
+    """The count of a loss is 0 for all samples of a step, so there is nothing to divide by."""
 
 
 class CheckpointError(ShoalError, RuntimeError):

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from typing import get_args
 
 from shoal.config.feature import OWN_ENGINES, Row, Settings, refused
-from shoal.config.features import FEATURES, NESTED
+from shoal.config.features import COUNTED, FEATURES, NESTED
 from shoal.config.kinds import by_name
 from shoal.config.sections.sync import OWN_SYNC, STRATEGIES, SyncConfig
 from shoal.errors import ConfigError
@@ -150,6 +150,18 @@ COMBINATIONS: dict[str, Row] = {
         **refused("strategy dp", "strategy rpc", why="it sends one tensor of inputs to other workers"),
         **refused(*OWN_ENGINES, why="our engines compute with one tensor"),
         "--prune": "what is left of a network is tried on one tensor",
+    },
+    COUNTED: {
+        "strategy rpc": "its stages update before the counts are summed",
+        "strategy local": "each worker steps by the mean of its own samples",
+        "strategy server": "a push is divided by the number of samples before it leaves the worker",
+        "--pipeline.schedule async": "each micro-batch is an update, whose count is its own",
+        "--memory.step_in_backward": "the count of all workers is known only after the first updates",
+        "--reduction invariant": "a count such as a sum of class weights is rounded in another order",
+        **refused(
+            "--aggregate parameters", "--combine", "--combine-stages", why="each worker's mean is its own"
+        ),
+        **OWN_ENGINES,
     },
     "--memory.budget": {
         "thread workers": "they share one process, whose memory cannot be divided among them"

@@ -177,7 +177,8 @@ def _weights(settings: Settings) -> str:
 
 
 NESTED = "nested samples"
-FOUND = (NESTED,)
+COUNTED = "a loss with a count"
+FOUND = (NESTED, COUNTED)
 """Features that only data and functions of the user's own show: `build` asks for them (`RunConfig.check_found`)."""
 
 
@@ -355,6 +356,9 @@ FEATURES: dict[str, Feature] = {
         given("--memory.return_freed", "memory.return_freed", False),
         given("--memory.budget", "memory.budget", None, "200MB"),
         _found(NESTED, "--data package.module:function", "return one tensor as the input of each sample"),
+        _found(
+            COUNTED, "--loss package.module:function", "return the sum over the samples alone from the loss"
+        ),
     )
 }
 """By name."""

@@ -103,15 +103,19 @@ def of_pair(returned: Any) -> tuple[Any, Any]:
 
 @final
 class CountedLoss:
-    """A loss that returns pairs (sum, count), called as one that returns sums; the counts add up until they are taken.
+    """A loss that returns pairs (sum, count), called like one that returns sums; counts add up until they are taken.
 
     Training divides by the count of all workers, which is known only after backward: gradients are computed as if it
     were the number of samples, and multiplied by their quotient before the update.
     """
 
-    def __init__(self, pair: Callable[[Any, Any], tuple[Tensor, Any]]) -> None:
-        self.pair = pair
+    def __init__(self, loss: Callable[[Any, Any], Any]) -> None:
+        self._loss = loss
         self._count: Tensor | float = 0.0
+
+    def pair(self, outputs: Any, labels: Any) -> tuple[Tensor, Any]:
+        """The sum and the count; None is the count of a loss that returns sums alone."""
+        return of_pair(self._loss(outputs, labels))
 
     def __call__(self, outputs: Any, labels: Any) -> Tensor:
         """The sum; its count is added to those of the step, unless this is a pass without gradients."""

@@ -85,7 +85,7 @@ class Dp(Strategy):
             samples = share.num_samples if self._group.rank == 0 else 0
             verdict = self._guard.agree(loss, replace(share, num_samples=samples))
         if verdict.may_update and self._group.rank == 0:
-            self._update(lr)
+            self._update(lr, scale=verdict.scale)
         with self._layout.span("broadcast", "move"):
             self._state.update()
         return StepResult(verdict.loss, verdict.stop_signal)

@@ -24,6 +24,7 @@ from shoal.data.dataset import Batch
 from shoal.errors import AutogradError
 from shoal.events.spans import SpanRecorder
 from shoal.models.common import evaluation_mode
+from shoal.models.losses import CountedLoss
 from shoal.models.metrics import Measure
 from shoal.nested import call
 from shoal.strategies.strategy import Gradients, Share, Sums
@@ -58,17 +59,20 @@ def build_engine(
     span: SpanRecorder,
     precision: Precision = "float32",
     saving: Saving | None = None,
+    function: Loss | None = None,
 ) -> GradientEngine:
-    """The engine of that name for a model and a loss; only torch's supports `precision` and `saving`."""
+    """The engine of that name for a model and a loss; only torch's supports `precision` and `saving`.
+
+    `function` is the loss if it has been built already, for torch's.
+    """
     if name == "torch":
-        return _by_torch(model, loss, span, precision, saving)
+        return _by_torch(model, function or models.build_loss(loss), span, precision, saving)
     return _by_our_own(name, model, loss, span)
 
 
 def _by_torch(
-    model: nn.Module, config: LossConfig, span: SpanRecorder, precision: Precision, saving: Saving | None
+    model: nn.Module, loss: Loss, span: SpanRecorder, precision: Precision, saving: Saving | None
 ) -> GradientEngine:
-    loss = models.build_loss(config)
     # In bf16 weights, gradients and loss stay in float32. bfloat16 has the range of float32: no loss scaling is needed.
     # (tf32 is a setting of the whole process: see `torch_settings`.)
     in_precision = partial(torch.autocast, dtype=torch.bfloat16) if precision == "bf16" else nullcontext
@@ -174,10 +178,13 @@ def evaluate_batch(model: nn.Module, loss: Loss, batch: Batch, measures: Sequenc
 
 def sums_of(outputs: Any, loss: Loss, batch: Batch, measures: Sequence[Measure] = ()) -> Sums:
     """Loss, correct predictions and metrics of a batch whose outputs are known; without classes none is correct."""
-    loss_sum, labels = loss(outputs, batch.labels), batch.labels
+    labels = batch.labels
+    loss_sum, count = (
+        loss.pair(outputs, labels) if isinstance(loss, CountedLoss) else (loss(outputs, labels), None)
+    )
     metrics = torch.cat([each.sums(outputs, labels) for each in measures]) if measures else None
     predictions = batch.num_classified
     if not predictions or not isinstance(outputs, Tensor):
-        return Sums(loss_sum, torch.zeros_like(loss_sum), 0, batch.num_samples, metrics)
+        return Sums(loss_sum, torch.zeros_like(loss_sum), 0, batch.num_samples, metrics, count)
     hits = (outputs.argmax(-1) == labels).sum()
-    return Sums(loss_sum, hits, predictions, batch.num_samples, metrics)
+    return Sums(loss_sum, hits, predictions, batch.num_samples, metrics, count)

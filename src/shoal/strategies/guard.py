@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from shoal.comm.group import Group
-from shoal.errors import ConfigError, DivergedError
+from shoal.errors import ConfigError, DivergedError, NothingCountedError
 from shoal.strategies.exchange.exchange import Exchange
 from shoal.strategies.strategy import Share
 
@@ -54,8 +54,8 @@ class GuardRow(NamedTuple):
 
     loss: float | Tensor
     """Its summand of the loss of all workers."""
-    part: float
-    """Its part of the samples."""
+    part: float | Tensor
+    """Its part of the samples; of a loss that counts, its count."""
     square: float | Tensor
     """The squared norm of its gradient."""
     stop_signal: float | Tensor
@@ -71,6 +71,19 @@ class GuardVerdict(NamedTuple):
     loss: Tensor
     may_update: bool
     stop_signal: int
+    scale: float | None = None
+    """Of a loss that counts, the samples / the count of all workers: gradients and losses lack this factor."""
+
+
+class LaterVerdict(NamedTuple):
+    """The decision on the device, and on the host later."""
+
+    loss: Tensor
+    is_bad: Tensor
+    """1 if a number is bad, 0 if not."""
+    scale: Tensor | None
+    settle: Callable[[], int]
+    """Decides on the host, as `decide`; returns the stop signal."""
 
 
 class Remedies(NamedTuple):
@@ -136,8 +149,15 @@ class Guard:
         sharded_over: Sequence[Group] = (),
         remedies: Remedies = ALL_REMEDIES,
         total: TotalOfRows = exact_total,
+        count_of_share: Callable[[], Tensor | float] | None = None,
     ) -> None:
-        """`group` has one worker of each replica; `total` sums the losses of all workers."""
+        """`group` has one worker of each replica; `total` sums the losses of all workers.
+
+        `count_of_share` is this worker's count (`Layout.take_count`), of a loss that counts.
+        """
+        self.count_of_share = count_of_share
+        self._num_samples = 1
+        """Of all workers in the last step: what losses and gradients are divided by."""
         self._total = total
         self._group = group
         self._replica_size = math.prod(each.size for each in sharded_over)
@@ -171,22 +191,42 @@ class Guard:
     def row(self, loss: Tensor, share: Share) -> GuardRow:
         """This worker's report; `loss` is its summand. The next `look` begins anew."""
         square, self._square = 0.0 if self._square is None else self._square, None
-        part = share.num_samples / share.num_samples_global
+        part: float | Tensor = share.num_samples / share.num_samples_global
+        if self.count_of_share is not None:
+            self._num_samples = share.num_samples_global
+            part = self.count_of_share()
+            part = part.item() if isinstance(part, Tensor) and part.is_cpu else part
         if self._sharded_over:
             return self._over_replica(loss, part, square, share.stop_signal)
         return GuardRow(loss.item() if loss.is_cpu else loss, part, square, share.stop_signal)
 
-    def _over_replica(self, loss: Tensor, part: float, square: float | Tensor, stop_signal: int) -> GuardRow:
-        """The row of a replica that is divided among workers: losses and squares add up, any stop signal counts."""
-        square = square.to(loss.dtype) if isinstance(square, Tensor) else loss.new_tensor(square)
-        mine = torch.stack((loss, square, loss.new_full((), stop_signal)))
+    def _over_replica(
+        self, loss: Tensor, part: float | Tensor, square: float | Tensor, stop_signal: int
+    ) -> GuardRow:
+        """The row of a replica that is divided among workers: losses, squares and counts add up.
+
+        Any stop signal counts.
+        """
+
+        def number(value: float | Tensor) -> Tensor:
+            return value.to(loss.dtype) if isinstance(value, Tensor) else loss.new_tensor(value)
+
+        counts = [] if self.count_of_share is None else [number(part)]
+        mine = torch.stack((loss, number(square), loss.new_full((), stop_signal), *counts))
         for group in self._sharded_over:
-            rows = mine.new_zeros((group.size, 3))
+            rows = mine.new_zeros((group.size, len(mine)))
             rows[group.rank] = mine
             group.all_reduce(rows).wait()
-            mine = torch.stack((rows[:, 0].sum(), rows[:, 1].sum(), rows[:, 2].max()))
-        total, square, stopped = mine.tolist() if mine.is_cpu else mine.unbind()
-        return GuardRow(total, part, square, stopped)
+            mine = torch.stack(
+                (
+                    rows[:, 0].sum(),
+                    rows[:, 1].sum(),
+                    rows[:, 2].max(),
+                    *(each.sum() for each in rows[:, 3:].T),
+                )
+            )
+        total, square, stopped, *counts = mine.tolist() if mine.is_cpu else mine.unbind()
+        return GuardRow(total, counts[0] if counts else part, square, stopped)
 
     def write(self, table: Tensor, loss: Tensor, share: Share) -> None:
         """Write this worker's row and zeros in the others, so that the sum over the workers is the table."""
@@ -219,26 +259,51 @@ class Guard:
         losses, parts, squares, stop_signals = zip(*rows, strict=True)
         stop_signal = int(max(stop_signals))
         bad = _bad(losses, squares)
+        scale, count = None, math.fsum(parts)
+        if self.count_of_share is not None and not bad and count <= 0:
+            return self._without_count(like, stop_signal, warns=is_alone or self._group.rank == 0)
+        if self.count_of_share is not None and count > 0:
+            scale = self._num_samples / count
         if not bad:
             self._mention_giant(squares)
             self._last_loss = self._total(losses, like)
-            return GuardVerdict(like.new_full((), self._last_loss), True, stop_signal)
+            if scale is not None:
+                self._last_loss *= scale
+            return GuardVerdict(like.new_full((), self._last_loss), True, stop_signal, scale)
         what = _what_is_bad(bad, losses, squares, self._replica_size)
         may_update = self._may_update(bad, what, warns=is_alone or self._group.rank == 0)
         good_loss = self._total([0.0 if rank in bad else loss for rank, loss in enumerate(losses)], like)
         good_part = math.fsum(part for rank, part in enumerate(parts) if rank not in bad)
         # Where no worker has a finite loss, the last one stands.
-        standing = good_loss * math.fsum(parts) / good_part if good_part else self._last_loss
-        return GuardVerdict(like.new_full((), standing), may_update, stop_signal)
+        standing = good_loss * (scale or 1.0) * count / good_part if good_part else self._last_loss
+        return GuardVerdict(like.new_full((), standing), may_update, stop_signal, scale)
 
-    def decide_later(self, table: Tensor, like: Tensor) -> tuple[Tensor, Tensor, Callable[[], int]]:
-        """Decide on the device: the loss, 1 where a number is bad (0 elsewhere), and what `decide`s on the host later.
+    def _without_count(self, like: Tensor, stop_signal: int, warns: bool) -> GuardVerdict:
+        """The decision where there is nothing to divide by: the policy decides."""
+        what = "the count of the loss is 0 for all samples of a step"
+        if self._on_nonfinite == "stop":
+            raise NothingCountedError(
+                what, "Leave such samples out of the data, or the step: --train.on_nonfinite skip."
+            )
+        self._times_bad[()] += 1
+        times_so_far = repeated(self._times_bad[()])
+        if warns and times_so_far is not None:
+            warnings.warn(f"{what}: the step is left out{times_so_far}", stacklevel=3)
+        return GuardVerdict(like.new_full((), self._last_loss), False, stop_signal)
+
+    def decide_later(self, table: Tensor, like: Tensor) -> LaterVerdict:
+        """Decide on the device, and on the host later.
 
         For an update that the device itself can leave out, so that the host does not wait in every step.
         """
         rows = table.clone()  # the table's memory belongs to the next step
-        is_bad = (~rows[:, (0, 2)].isfinite()).any().to(torch.float32)
-        return rows[:, 0].sum(), is_bad, lambda: self.decide(rows.tolist(), like).stop_signal
+        loss, is_bad, scale = rows[:, 0].sum(), (~rows[:, (0, 2)].isfinite()).any(), None
+        if self.count_of_share is not None:
+            scale = self._num_samples / rows[:, 1].sum()
+            loss, is_bad = loss * scale, is_bad | ~scale.isfinite()
+        return LaterVerdict(
+            loss, is_bad.to(torch.float32), scale, lambda: self.decide(rows.tolist(), like).stop_signal
+        )
 
     def _may_update(self, bad: tuple[int, ...], what: str, warns: bool) -> bool:
         """Whether the exchange tolerates these bad workers; if not, the policy decides. One worker `warns` for all."""

@@ -65,7 +65,7 @@ class Naive(Sync):
             verdict = self._guard.agree(loss, share)
         if verdict.may_update and self._config.aggregate == "gradients":
             self._sum_gradients(grads, part)
-            self._update(lr)
+            self._update(lr, scale=verdict.scale)
         elif verdict.may_update:
             self._update(lr)
             self._average_parameters(part)

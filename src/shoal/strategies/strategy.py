@@ -81,16 +81,21 @@ class Sums(NamedTuple):
     samples: int
     metrics: Tensor | None = None
     """The sums of all metrics of `--metrics`, one after the other, in float64."""
+    divisor: Tensor | float | None = None
+    """What the loss is divided by, if it counts; None: the number of samples."""
 
     def packed(self) -> Tensor:
-        """Loss, correct predictions and metrics as one vector in float64, which can be summed and sent."""
-        first = torch.stack([self.loss.double(), self.correct.double()])
+        """Loss, correct predictions, count and metrics as one vector in float64, which can be summed and sent."""
+        divisor = self.samples if self.divisor is None else self.divisor
+        if not isinstance(divisor, Tensor):
+            divisor = self.loss.new_tensor(divisor, dtype=torch.float64)
+        first = torch.stack([self.loss.double(), self.correct.double(), divisor.double()])
         return first if self.metrics is None else torch.cat([first, self.metrics])
 
 
 def width_of(measures: Sequence[Measure]) -> int:
     """The number of elements of `Sums.packed`."""
-    return 2 + sum(each.width for each in measures)
+    return 3 + sum(each.width for each in measures)
 
 
 class Pause(NamedTuple):

@@ -201,9 +201,16 @@ class Update:
         """Whether `unless` is supported: the device can skip the update without the host."""
         return isinstance(self.optimizer, Elementwise) and self.optimizer.fast and self._keeper is None
 
-    def __call__(self, lr: float, unless: Tensor | None = None) -> None:
-        """Make the update; skip it on the device if `unless`, a tensor on the device, is 1."""
+    def __call__(self, lr: float, unless: Tensor | None = None, scale: Tensor | float | None = None) -> None:
+        """Make the update; skip it on the device if `unless`, a tensor on the device, is 1.
+
+        `scale` is what gradients still lack: of a loss that counts, the number of samples / the count.
+        """
         layout = self._layout
+        if scale is not None:
+            for param in layout.params.values():
+                if param.grad is not None:
+                    param.grad.mul_(scale)
         if self._masks is not None:
             self._masks.before_update()
         if self.clip_norm is not None:

@@ -17,7 +17,7 @@ from shoal.comm.mesh import Mesh
 from shoal.comm.traced import Traced
 from shoal.comm.tree_sums import tree_summed
 from shoal.config.checks import check_resources
-from shoal.config.features import NESTED
+from shoal.config.features import COUNTED, NESTED
 from shoal.config.schema import RunConfig
 from shoal.config.sections.data import OwnData
 from shoal.config.sections.exchange import RobustConfig, check_real, compressions
@@ -85,7 +85,9 @@ def build(
     if isinstance(config.data, OwnData):
         check_same_data(group, dataset)
     dataset = dataset.to(device)
-    model = build_model(config, dataset)
+    model, counts = build_checked(config, dataset)
+    if counts:
+        config.check_found(COUNTED)
     measures = build_measures(config, model, dataset)
     best = BestEpoch.of(config.stop, dataset, measures)
     widths, rewound = prepare(model, config, mapped(Tensor.cpu, few_inputs(dataset)), resumed)
@@ -103,7 +105,7 @@ def build(
     mesh = Mesh(alone(), {"data": 1}) if serves else Mesh(peers, config.axes)
     check_stages(config, model, few_inputs(dataset))
     config = with_cut(config, mesh, model, few_inputs(dataset), batch_size)
-    layout = build_layout(config, mesh, model, few_inputs(dataset), span, training_clock, measures)
+    layout = build_layout(config, mesh, model, few_inputs(dataset), span, training_clock, measures, counts)
     data_axis = peers if serves else mesh.axis("data") or alone()
     if train.reduction == "invariant":
         data_axis = tree_summed(data_axis)
@@ -166,7 +168,9 @@ def _sync_parts(
         storage=storage_of(config),
     )
     total = total_of_rows if train.reduction == "invariant" else exact_total
-    guard = Guard(data_axis, exchange, train.on_nonfinite, layout.sharded_over, remedies_of(config), total)
+    counted = None if layout.counter is None else layout.take_count
+    remedies, sharded = remedies_of(config), layout.sharded_over
+    guard = Guard(data_axis, exchange, train.on_nonfinite, sharded, remedies, total, counted)
     return SyncParts(layout, update, data_axis, exchange, guard, world, training_clock, in_backward)
 
 
@@ -180,6 +184,11 @@ def _peers(config: RunConfig, group: Traced) -> Group:
 
 def build_model(config: RunConfig, dataset: DataSet) -> nn.Module:
     """The model with its initial weights, its output checked against the labels and the loss."""
+    return build_checked(config, dataset)[0]
+
+
+def build_checked(config: RunConfig, dataset: DataSet) -> tuple[nn.Module, bool]:
+    """The model, and whether the loss counts (`models.check_fit`)."""
     check_resources(config, 1)
     if not isinstance(dataset.train.inputs, Tensor):
         config.check_found(NESTED)
@@ -191,8 +200,7 @@ def build_model(config: RunConfig, dataset: DataSet) -> nn.Module:
             )
     model = models.build(config.model, dataset.input_shape, dataset.outputs, config.seed)
     inputs, labels = (mapped(Tensor.cpu, each) for each in (few_inputs(dataset), dataset.train.labels))
-    models.check_fit(model, config.loss, inputs, labels)
-    return model
+    return model, models.check_fit(model, config.loss, inputs, labels)
 
 
 def build_measures(config: RunConfig, model: nn.Module, dataset: DataSet) -> tuple[Measure, ...]:

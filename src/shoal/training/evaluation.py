@@ -11,7 +11,7 @@ from torch import Tensor
 from shoal.comm.group import BUSY_S, Group
 from shoal.config.sections.train import StopConfig
 from shoal.data.dataset import Batch, DataSet, Split
-from shoal.errors import ConfigError
+from shoal.errors import ConfigError, NothingCountedError
 from shoal.models.metrics import Measure
 from shoal.strategies.strategy import Sums, width_of
 from shoal.training.progress import Progress
@@ -48,7 +48,7 @@ def evaluate(
     group: Group,
     measures: Sequence[Measure] = (),
 ) -> Metrics:
-    """Mean loss per sample, accuracy, and metrics.
+    """Mean loss per sample (by a loss that counts, per count), accuracy, and metrics.
 
     `sums_of` is a strategy's `evaluate`, which sums the same metrics; `group` is one worker of every replica: they
     divide the batches and sum the results. All have the same numbers, to the bit.
@@ -72,12 +72,16 @@ def evaluate(
     numbers = torch.tensor([*total.tolist(), predictions, samples], dtype=torch.float64)
     if group.size > 1:
         group.all_reduce(numbers).wait()
-    loss, correct = numbers[:2].tolist()
+    loss, correct, count = numbers[:3].tolist()
     all_predictions, all_samples = numbers[-2:].tolist()
     accuracy = correct / all_predictions if all_predictions else None
-    parts = numbers[2:-2].split([each.width for each in measures])
+    parts = numbers[3:-2].split([each.width for each in measures])
     others = {each.label: each.value(part) for each, part in zip(measures, parts, strict=True)}
-    return Metrics(loss / all_samples, accuracy, int(all_samples), others or None)
+    if count <= 0:
+        raise NothingCountedError(
+            f"the count of the loss is 0 for all {int(all_samples):,} samples of the evaluation"
+        )
+    return Metrics(loss / count, accuracy, int(all_samples), others or None)
 
 
 @dataclass(frozen=True)
@@ -103,8 +107,9 @@ class BestEpoch:
                 )
             return None
         if config.metric == "accuracy" and data.task in ("regression", "own"):
+            kind = "regression" if data.task == "regression" else "data with nested labels or none"
             raise ConfigError(
-                "--stop.metric accuracy needs labels that are classes in one tensor",
+                f"--stop.metric accuracy needs labels that are classes, and this is {kind}",
                 "Use --stop.metric loss.",
             )
         prefers = {"loss": False, "accuracy": True}

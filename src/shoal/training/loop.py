@@ -25,6 +25,7 @@ from torch import Tensor
 
 from shoal.data.dataset import Batch, Draw
 from shoal.data.division import Division
+from shoal.errors import NothingCountedError
 from shoal.strategies.strategy import Pause, Serving, Share, StepResult, Turn, agreed_loss
 from shoal.training.evaluation import evaluate
 from shoal.training.progress import Progress
@@ -108,6 +109,8 @@ def step(run: Run, at: Progress, mine: Tensor, count: int) -> tuple[StepResult, 
     lr = run.lr(at.step)
     try:
         result = run.strategy.step(share, lr)
+    except NothingCountedError as error:
+        raise run.with_samples(error, mine, at.step) from error
     except ValueError as error:
         run.explain_batch_norm(error, share, at.step)
         raise

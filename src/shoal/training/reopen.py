@@ -12,6 +12,7 @@ from shoal.config.schema import RunConfig
 from shoal.data.dataset import DataSet
 from shoal.data.load import load
 from shoal.errors import CheckpointError, ConfigError
+from shoal.models.losses import CountedLoss
 from shoal.strategies.gradient_engine import evaluate_batch
 from shoal.training.build import build_measures, build_model, torch_settings
 from shoal.training.evaluation import Metrics, evaluate
@@ -40,7 +41,7 @@ def evaluate_model(model: nn.Module, config: RunConfig, dataset: DataSet, split:
     part = {"train": dataset.train, "validation": dataset.validation, "test": dataset.test}[split]
     if part is None:
         raise ConfigError(f"{config.data.name} has no validation set", "Hold one out: --validation 0.1.")
-    loss, measures = models.build_loss(config.loss), build_measures(config, model, dataset)
+    loss, measures = CountedLoss(models.build_loss(config.loss)), build_measures(config, model, dataset)
     with torch.inference_mode():
         return evaluate(
             lambda batch: evaluate_batch(model, loss, batch, measures), dataset, part, alone(), measures

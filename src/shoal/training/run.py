@@ -10,7 +10,7 @@ from shoal.comm.traced import Traced
 from shoal.config.schema import RunConfig
 from shoal.data.dataset import Batch, DataSet
 from shoal.data.division import Division
-from shoal.errors import ConfigError
+from shoal.errors import ConfigError, NothingCountedError
 from shoal.events.file import EventFile
 from shoal.events.folder import RunFolder
 from shoal.events.spans import SpanRecorder
@@ -116,6 +116,13 @@ class Run:
         """Part number `part` of this worker's share begins."""
         for hook in self.step_hooks:
             hook.before_part(part)
+
+    def with_samples(self, error: NothingCountedError, mine: Tensor, step: int) -> NothingCountedError:
+        """The error with the samples of the step: this worker's, of which the sentence has the first few."""
+        some = ", ".join(f"{index:,}" for index in mine[:5].tolist())
+        more = f" and {len(mine) - 5:,} more" * (len(mine) > 5)
+        whose = f"; rank {self.group.rank} has samples {some or 'none'}{more}"
+        return NothingCountedError(f"step {step}: {error.message}{whose}", error.hint)
 
     def explain_batch_norm(self, error: ValueError, share: Share, step: int) -> None:
         """Raise an error with a remedy, if this is torch's error about too few samples for batch norm."""

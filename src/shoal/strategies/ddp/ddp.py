@@ -132,12 +132,12 @@ class Ddp(Sync):
                 reducer.wait()
                 table = reducer.piggyback.view(-1, ROW)
                 if not self._waits:
-                    loss, is_bad, settle = self._guard.decide_later(table, loss)
-                    self._update(lr, unless=is_bad)
-                    return StepResult(loss, settle=settle)
+                    later = self._guard.decide_later(table, loss)
+                    self._update(lr, unless=later.is_bad, scale=later.scale)
+                    return StepResult(later.loss, settle=later.settle)
                 verdict = self._guard.decide(table.tolist(), loss)
         if verdict.may_update:
-            self._update(lr)
+            self._update(lr, scale=verdict.scale)
         return StepResult(verdict.loss, verdict.stop_signal)
 
 

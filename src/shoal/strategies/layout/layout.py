@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from shoal.comm.group import Group
 from shoal.data.dataset import Batch
 from shoal.events.spans import SpanRecorder
+from shoal.models.losses import CountedLoss
 from shoal.models.metrics import Measure
 from shoal.strategies.gradient_engine import OnFinal
 from shoal.strategies.norms import in_order
@@ -43,6 +44,11 @@ class Layout(ABC):
     updates_inside: bool = False
     """Whether a step updates after every micro-batch: then a sync calls `update_each` instead of `gradients`."""
 
+    counter: CountedLoss | None = None
+    """The loss, if it returns pairs (sum, count): gradients are then multiplied by samples / count of all workers."""
+    reports_loss: bool = True
+    """Whether the loss that this worker computes is reported: one of those that compute the same loss reports it."""
+
     measures: Sequence[Measure] = ()
     """The metrics that `evaluate` sums beside the loss."""
 
@@ -55,6 +61,11 @@ class Layout(ABC):
         A layout whose gradients are not `final_in_backward` calls it when they are whole. It is not
         called without samples.
         """
+
+    def take_count(self) -> Tensor | float:
+        """This worker's part of the count of the last share, by a loss that counts."""
+        count = 0.0 if self.counter is None else self.counter.take()
+        return count if self.reports_loss else 0.0
 
     def update_each(self, share: Share, update: Callable[[], object]) -> Tensor:
         """Of a layout that `updates_inside`: train with the micro-batches of a share, each a batch of its own.

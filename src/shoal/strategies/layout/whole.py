@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from shoal.comm.group import Group
 from shoal.data.dataset import Batch
 from shoal.events.spans import SpanRecorder
+from shoal.models.losses import CountedLoss
 from shoal.models.metrics import Measure
 from shoal.strategies.gradient_engine import GradientEngine, Loss, accumulate, evaluate_batch
 from shoal.strategies.layout.layout import Layout
@@ -50,6 +51,7 @@ class Whole(Layout):
         self.autocast = engine.autocast
         self.span = span
         self.loss, self.measures = loss, measures
+        self.counter = loss if isinstance(loss, CountedLoss) else None
         self.conditions = conditions
         """Applies the simulated bottlenecks and faults to a function that computes gradients."""
         dtypes = [param.dtype for param in self.params.values()]
@@ -61,7 +63,7 @@ class Whole(Layout):
         self._accumulate = accumulate if leaf_sums is None else leaf_sums
         self.final_in_backward = leaf_sums is None
         self._place = partial(whole_place if parts is None else parts.place, replica=replica)
-        self._counts_loss = parts is None or parts.group.rank == 0
+        self.reports_loss = parts is None or parts.group.rank == 0
         self.sharded_over: Sequence[Group] = () if parts is None else (parts.group,)
         self.repeated: Collection[str] = () if parts is None else parts.repeated
         self.all_names: Collection[str] = () if parts is None else parts.names
@@ -72,7 +74,7 @@ class Whole(Layout):
         for param in self.params.values():
             param.grad = None
         loss = self._accumulate(self._gradients, share, self.zero, before_last)
-        return loss if self._counts_loss else self.zero
+        return loss if self.reports_loss else self.zero
 
     def evaluate(self, batch: Batch) -> Sums:
         """Loss, correct predictions and metrics on a batch."""

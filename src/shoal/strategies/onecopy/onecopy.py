@@ -88,7 +88,7 @@ class OneCopySync(Sync):
             if verdict.may_update:
                 weights.sum_gradients()
         if verdict.may_update:
-            self._update(lr)
+            self._update(lr, scale=verdict.scale)
         with layout.span("exchange", "move"):
             group.barrier().wait()
         return StepResult(verdict.loss, verdict.stop_signal)

@@ -14,6 +14,7 @@ from shoal.data.dataset import Batch
 from shoal.errors import ConfigError
 from shoal.events.spans import SpanRecorder
 from shoal.models.common import evaluation_mode
+from shoal.models.losses import CountedLoss
 from shoal.models.metrics import Measure
 from shoal.nested import Nested, chunk_sizes
 from shoal.strategies.gradient_engine import Loss, sums_of
@@ -72,7 +73,7 @@ class Pipelined(Layout):
         self._last_layer = mine[-1].name
         self._is_last = group.rank == group.size - 1
         self.span, self.sharded_over = span, (group,)
-        self._counts_loss = self._is_last and (parts is None or parts.group.rank == 0)
+        self.reports_loss = self._is_last and (parts is None or parts.group.rank == 0)
         held = {id(tensor): key for key, tensor in reversed(self.model.state_dict(keep_vars=True).items())}
         whole = model.state_dict(keep_vars=True)
         self._keys = {name: held[id(tensor)] for name, tensor in whole.items() if id(tensor) in held}
@@ -92,6 +93,7 @@ class Pipelined(Layout):
         self.zero = first.new_zeros((), dtype=first.dtype.to_real())
         self._callbacks: dict[Tensor, list[Callable[[Tensor], None]]] = {}
         self._loss, self._autocast, self.measures = loss, autocast, measures
+        self.counter = loss if isinstance(loss, CountedLoss) else None
         self._stage = PipelineStage(
             self.model,
             loss if self._is_last else None,
@@ -124,7 +126,7 @@ class Pipelined(Layout):
         for param in reversed(self.params.values()):
             for callback in self._callbacks.get(param, ()) if param.grad is not None else ():
                 callback(param)
-        return loss * scale if loss is not None and self._counts_loss else self.zero
+        return loss * scale if loss is not None and self.reports_loss else self.zero
 
     def accumulate(self, parts: Sequence[Batch], scale: float) -> Tensor | None:
         """Add scale · ∂(sum of losses)/∂θ of these micro-batches to the gradients; that sum, on the last stage."""
@@ -147,7 +149,7 @@ class Pipelined(Layout):
         if not parts:
             return self.zero
         loss = self._run(parts, [1.0 / part.num_samples for part in parts], update)
-        return loss / share.num_samples_global if loss is not None and self._counts_loss else self.zero
+        return loss / share.num_samples_global if loss is not None and self.reports_loss else self.zero
 
     def _run(
         self, parts: Sequence[Batch], scales: Sequence[float], update: Callable[[], object] | None = None
@@ -167,7 +169,7 @@ class Pipelined(Layout):
             numbers.copy_(sums_of(outputs, self._loss, batch, self.measures).packed())
         self._group.broadcast(numbers, root=self._group.size - 1).wait()
         loss = numbers[0].to(self.zero.dtype)
-        return Sums(loss, numbers[1], batch.num_classified, batch.num_samples, numbers[2:])
+        return Sums(loss, numbers[1], batch.num_classified, batch.num_samples, numbers[3:], numbers[2])
 
     @torch.no_grad()
     def predict(self, inputs: Tensor) -> Tensor:

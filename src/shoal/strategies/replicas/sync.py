@@ -62,13 +62,13 @@ class Sync(Strategy):
                 self._step_in_backward = StepInBackward(layout, self._update)
             return StepResult(self._step_in_backward(share, lr), share.stop_signal)
         loss = layout.gradients(share)
-        if not layout.sharded_over:
+        if not layout.sharded_over and layout.counter is None:
             self._update(lr)
             return StepResult(loss, share.stop_signal)
         self._look()
         verdict = self._guard.agree(loss, share)
         if verdict.may_update:
-            self._update(lr)
+            self._update(lr, scale=verdict.scale)
         return StepResult(verdict.loss, verdict.stop_signal)
 
     def _step_of_many_updates(self, share: Share, lr: float) -> StepResult:

@@ -83,7 +83,7 @@ class ReplicaSync(Sync):
             if verdict.may_update:
                 self.combine(gradients, share.num_samples / share.num_samples_global)
         if verdict.may_update:
-            self._update(lr)
+            self._update(lr, scale=verdict.scale)
             with layout.span("exchange", "move"):
                 self.mix({name: param.detach() for name, param in layout.params.items()})
         return StepResult(verdict.loss, verdict.stop_signal)
@@ -150,6 +150,11 @@ def build_user_sync(parts: SyncParts, config: Custom) -> Strategy:
         raise ConfigError(
             f"strategy {config.name} returned a value of type {type(made).__name__}",
             "Name a class that derives from shoal.ReplicaSync, or a function that returns an object of one.",
+        )
+    if parts.guard.count_of_share is not None and type(made).step is not ReplicaSync.step:
+        raise ConfigError(
+            f"strategy {config.name} has a step of its own, which does not support a loss with a count",
+            "Derive it from shoal.ReplicaSync without `step`, or return the sum over the samples alone from the loss.",
         )
     return made
 

@@ -97,7 +97,7 @@ class Zero(Sync):
             shards.check_unused(share.num_samples > 0)
             verdict = self._guard.agree(loss, share)
         if verdict.may_update:
-            self._update(lr)
+            self._update(lr, scale=verdict.scale)
             with layout.span("exchange", "move"):
                 shards.publish()
         return StepResult(verdict.loss, verdict.stop_signal)
@@ -149,10 +149,15 @@ class Zero(Sync):
         if not has_samples:
             numbers.zero_()
         group.all_reduce(numbers).wait()
-        loss, correct, *_, predictions = numbers
-        metrics = numbers[2:-1].to(sums.loss.device)
+        loss, correct, count, *_, predictions = numbers
+        metrics = numbers[3:-1].to(sums.loss.device)
         return Sums(
-            loss.to(sums.loss), correct.to(sums.correct), int(predictions), batch.num_samples, metrics
+            loss.to(sums.loss),
+            correct.to(sums.correct),
+            int(predictions),
+            batch.num_samples,
+            metrics,
+            count.to(sums.loss.device),
         )
 
     def pieces(self) -> list[Piece]:

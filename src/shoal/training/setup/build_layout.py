@@ -21,6 +21,7 @@ from shoal.config.schema import RunConfig
 from shoal.config.sections.data import OwnData, SyntheticConfig
 from shoal.config.sections.values import Custom, is_own
 from shoal.events.spans import SpanRecorder
+from shoal.models.losses import CountedLoss
 from shoal.models.metrics import Measure
 from shoal.nested import Nested
 from shoal.strategies.conditions import under_conditions
@@ -47,10 +48,11 @@ def build_layout(
     span: SpanRecorder,
     clock: TrainingClock,
     measures: Sequence[Measure] = (),
+    counts: bool = False,
 ) -> Layout:
     """The layout of a mesh, for a model that every worker has built from the same seed.
 
-    `sample` are the inputs of a few samples, to try the divided model with.
+    `sample` are the inputs of a few samples, to try the divided model with. `counts`: the loss returns pairs.
     """
     device = nested.first(sample).device
     check_same_model(mesh.world, {name: p for name, p in model.named_parameters() if p.requires_grad})
@@ -58,7 +60,9 @@ def build_layout(
     parts = tensor_parts(config, mesh, model, sample)
     activations = prepare_activations(config, model, device)
     saving = None if activations is None else activations.saving
-    engine = build_engine(config.engine, model, config.loss, span, config.precision, saving)
+    loss = models.build_loss(config.loss)
+    loss = CountedLoss(loss) if counts else loss
+    engine = build_engine(config.engine, model, config.loss, span, config.precision, saving, loss)
 
     def conditions(gradients: Gradients) -> Gradients:
         bottlenecks, faults = config.launch.bottleneck, config.launch.fault
@@ -69,7 +73,7 @@ def build_layout(
 
     _mention_host_memory(mesh, device)
     replica = data.rank if data is not None else 0
-    loss, stages = models.build_loss(config.loss), mesh.axis("pipeline")
+    stages = mesh.axis("pipeline")
     if stages is not None and stages.size > 1:
         from shoal.strategies.pipeline.cut import cut_by_name
         from shoal.strategies.pipeline.pipeline import Pipelined
