@@ -1,11 +1,13 @@
 """Data sets of a user's own for these tests: 60 samples of 16 numbers, whose noise is drawn anew in each epoch."""
 
+import os
 import random
+import signal
 
 import numpy as np
 import torch
 from torch import nn
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 GENERATOR = torch.Generator().manual_seed(0)
 INPUTS = torch.randn(60, 16, generator=GENERATOR)
@@ -114,6 +116,18 @@ def misnumbered(number):
     return (INPUTS[number], 7) if number == 17 else plain(number)
 
 
+def deadly(number):
+    if number == 17 and get_worker_info() is not None:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return plain(number)
+
+
 def of_bad(sample: str):
-    kinds = {"broken": broken, "reshaped": reshaped, "retyped": retyped, "misnumbered": misnumbered}
+    kinds = {
+        "broken": broken,
+        "reshaped": reshaped,
+        "retyped": retyped,
+        "misnumbered": misnumbered,
+        "deadly": deadly,
+    }
     return of(Samples, kinds[sample])

@@ -39,17 +39,19 @@ def facts(result):
 
 
 STRATEGIES = [
-    "",
-    "--strategy ddp --workers 3",
-    "--strategy zero --workers 2",
-    "--strategy local --workers 2",
-    "--strategy pipeline --workers 2 --micro-batch 4",
-    "--strategy server --workers 2",
+    ("", 0),
+    ("", 2),
+    ("--strategy ddp --workers 3", 2),
+    ("--strategy zero --workers 2", 0),
+    ("--strategy zero --workers 2 --partition hash", 1),
+    ("--strategy local --workers 2", 1),
+    ("--strategy pipeline --workers 2 --micro-batch 4", 1),
+    ("--strategy server --workers 2", 0),
+    ("--strategy server --workers 2 --partition random", 1),
 ]
 
 
-@pytest.mark.parametrize("loaders", [0, 2])
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(("strategy", "loaders"), STRATEGIES)
 def test_every_strategy_computes_what_it_computes_from_memory(strategy, loaders):
     flags = strategy if "micro" in strategy else f"{strategy} --micro-batch 5"
     on_demand = trained("by_index", f"{flags} --data.loaders {loaders}")
@@ -60,8 +62,7 @@ def test_every_strategy_computes_what_it_computes_from_memory(strategy, loaders)
 def test_a_sample_draws_the_same_for_any_number_of_workers_and_loaders_and_anew_in_each_epoch(data):
     """The loss of a step is that of its samples, which are the same for one worker and for three."""
     one = trained(data, "--data.loaders 0 --data.outputs 3")
-    for flags in ("--data.loaders 1", "--data.loaders 2"):
-        assert facts(trained(data, f"{flags} --data.outputs 3")) == facts(one)
+    assert facts(trained(data, "--data.loaders 2 --data.outputs 3")) == facts(one)
     invariant = "--data.outputs 3 --reduction invariant --micro-batch 4"
     two, alone = (
         trained(data, f"{invariant} --data.loaders 2 --workers {workers} --strategy {strategy}")
@@ -115,9 +116,34 @@ def test_workers_read_every_sample_once_in_each_epoch(data, monkeypatch):
         assert sorted(numbers) == list(range(50))
 
 
-def test_loaders_follow_the_shares_of_a_balanced_run():
-    flags = "--strategy ddp --workers 2 --balance true --micro-batch 4"
-    assert facts(trained("by_index", f"{flags} --data.loaders 2"))[0]
+def test_a_model_with_dropout_draws_the_same_whoever_reads():
+    flags = "--model own_samples:Dropping --data.loaders"
+    assert facts(trained("with_draws", f"{flags} 0")) == facts(trained("with_draws", f"{flags} 2"))
+
+
+@pytest.mark.long
+def test_a_loader_process_that_is_killed_ends_the_run_with_one_sentence():
+    with pytest.raises(DataError, match="a loader process ended before its work was done"):
+        trained("of_bad", "--data.sample deadly --data.outputs 3 --data.loaders 2")
+
+
+def test_loaders_follow_a_plan_that_changes_and_the_worker_reads_what_is_not_planned():
+    """As the shares of a balanced run do."""
+    split = load(Custom("own_samples:by_index", (("loaders", 1),))).train
+
+    def parts(*sizes):
+        return lambda: torch.arange(sum(sizes)).split(sizes)
+
+    own_samples.SEEN.clear()
+    split.read_ahead(parts(4, 4, 4))
+    assert torch.equal(split.read(torch.arange(4)).inputs, own_samples.INPUTS[:4])
+    split.read_ahead(lambda: [torch.arange(4, 6), torch.arange(6, 11)])
+    for planned in (torch.arange(4, 6), torch.arange(6, 11)):
+        assert torch.equal(split.read(planned).inputs, own_samples.INPUTS[planned])
+    assert own_samples.SEEN == []
+    assert torch.equal(split.read(torch.tensor([30, 2])).inputs, own_samples.INPUTS[[30, 2]])
+    assert own_samples.SEEN == [30, 2]
+    split.close()
 
 
 BAD = {
@@ -128,13 +154,15 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("loaders", [0, 2])
+@pytest.mark.parametrize("loaders", [0, 1])
 @pytest.mark.parametrize("sample", BAD)
 def test_a_bad_sample_ends_the_run_with_one_sentence(sample, loaders):
     flags = f"--data.sample {sample} --data.outputs 3 --data.loaders {loaders}"
     with pytest.raises(DataError) as caught:
         trained("of_bad", flags)
     assert BAD[sample] in caught.value.message
+    if sample != "broken":
+        return
     with pytest.raises(WorkerError, match=r"rank \d of 2: data own_samples:of_bad, train: .*sample 17"):
         trained("of_bad", f"{flags} --workers 2 --strategy ddp")
 
@@ -153,7 +181,7 @@ def test_an_iterable_data_set_has_one_order_and_an_end():
 def test_a_part_is_held_out_as_from_memory():
     flags = "--validation 0.2 --data.loaders {} --micro-batch 8"
     in_memory = trained("in_memory", "--validation 0.2 --micro-batch 8")
-    for loaders in (0, 2):
+    for loaders in (0, 1):
         on_demand = trained("by_index", flags.format(loaders))
         assert facts(on_demand) == facts(in_memory)
         assert on_demand.validation_loss == in_memory.validation_loss

@@ -92,7 +92,7 @@ class Stream(Source):
                 self._pass = None
                 raise DataError(
                     f"data {self.name} ended after {self._next:,} samples, and its length is {self._length:,}",
-                    "It must give all samples to every process, without get_worker_info(), and __len__ must count them.",
+                    "Give every process all samples, not divided by get_worker_info(), and count them in __len__.",
                 ) from None
             self._next += 1
         return sample
