@@ -7,6 +7,7 @@ import signal
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.functional import cross_entropy
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -72,6 +73,24 @@ class Lines(IterableDataset):
 
 def in_memory():
     return {"train": (INPUTS[:50], LABELS[:50]), "test": (INPUTS[50:], LABELS[50:])}
+
+
+def named(number):
+    return {"inputs": INPUTS[number]}, {"classes": int(LABELS[number])}
+
+
+def named_by_index():
+    return Samples(named, range(50)), Samples(named, range(50, 60))
+
+
+def named_in_memory():
+    return tuple(
+        ({"inputs": INPUTS[part]}, {"classes": LABELS[part]}) for part in (slice(0, 50), slice(50, 60))
+    )
+
+
+def loss_of_named(outputs, labels):
+    return cross_entropy(outputs, labels["classes"], reduction="sum")
 
 
 def of(kind, sample):

@@ -16,7 +16,7 @@ from shoal.launch.training import by_threads
 from shoal.training import worker
 from shoal.training.observer import Silent
 
-RUN = "--model mlp --model.hidden 8 --optimizer sgd --lr 0.1 --batch-size 16 --epochs 2 "
+RUN = "--optimizer sgd --lr 0.1 --batch-size 16 --epochs 2 "
 RUN += "--threads 1 --device cpu"
 
 
@@ -27,7 +27,9 @@ def module(tmp_path, monkeypatch):
 
 
 def trained(data, flags="", observer=None, resumed=None, name=""):
-    words = [*RUN.split(), f"--data=own_samples:{data}", *flags.split(), "--runs-dir=runs", f"--name={name}"]
+    model = "" if "--model" in flags else "--model mlp --model.hidden 8"
+    words = [*RUN.split(), *model.split(), f"--data=own_samples:{data}", *flags.split()]
+    words += ["--runs-dir=runs", f"--name={name}"]
     config = read(None, words)
     if config.launch.workers > 1:
         return by_threads(config, observer or Silent())
@@ -38,17 +40,15 @@ def facts(result):
     return result.weights_sha256, result.final_loss, result.test_loss
 
 
-STRATEGIES = [
-    ("", 0),
-    ("", 2),
-    ("--strategy ddp --workers 3", 2),
-    ("--strategy zero --workers 2", 0),
+QUICK = [("", 0), ("", 2), ("--strategy ddp --workers 3", 2), ("--strategy zero --workers 2", 0)]
+SLOWER = [
     ("--strategy zero --workers 2 --partition hash", 1),
     ("--strategy local --workers 2", 1),
     ("--strategy pipeline --workers 2 --micro-batch 4", 1),
     ("--strategy server --workers 2", 0),
     ("--strategy server --workers 2 --partition random", 1),
 ]
+STRATEGIES = [*QUICK, *(pytest.param(*each, marks=pytest.mark.long) for each in SLOWER)]
 
 
 @pytest.mark.parametrize(("strategy", "loaders"), STRATEGIES)
@@ -56,6 +56,13 @@ def test_every_strategy_computes_what_it_computes_from_memory(strategy, loaders)
     flags = strategy if "micro" in strategy else f"{strategy} --micro-batch 5"
     on_demand = trained("by_index", f"{flags} --data.loaders {loaders}")
     assert facts(on_demand) == facts(trained("in_memory", flags))
+
+
+def test_samples_that_are_dictionaries_are_read_on_demand_too():
+    flags = "--model own_samples:Net --loss own_samples:loss_of_named"
+    in_memory = trained("named_in_memory", flags)
+    for loaders in (0, 1):
+        assert facts(trained("named_by_index", f"{flags} --data.loaders {loaders}")) == facts(in_memory)
 
 
 @pytest.mark.parametrize("data", ["with_draws", "in_a_row_with_draws"])
