@@ -16,6 +16,7 @@ KINDS = {
     errors.WrapperError: RuntimeError,
     errors.ArgumentError: TypeError,
     errors.DataError: ValueError,
+    errors.NothingCountedError: ValueError,
     errors.CheckpointError: RuntimeError,
     errors.DivergedError: ArithmeticError,
     errors.AutogradError: RuntimeError,

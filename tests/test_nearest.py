@@ -40,7 +40,7 @@ def test_flags_of_other_tools_lead_to_ours(written, meant):
 
 
 @pytest.mark.parametrize(
-    "written", ["--foo", "--optimizer.foo", "--rdzv-id", "--deepspeed", "--compile", "--shuffle"]
+    "written", ["--foo", "--optimizer.foo", "--rdzv-id", "--deepspeed", "--fsdp", "--shuffle"]
 )
 def test_no_guess_is_better_than_a_misleading_one(written):
     assert nearest(written, TRAIN) is None

@@ -163,23 +163,25 @@ def described(nested: Nested) -> str:
 _ARGUMENTS: WeakKeyDictionary[nn.Module, frozenset[str] | None] = WeakKeyDictionary()
 
 
-def call(model: nn.Module, inputs: Nested) -> Any:
+def call(model: nn.Module, inputs: Nested, run: Callable[..., Any] | None = None) -> Any:
     """The outputs of a model: `model(x)`, `model(*inputs)` for a tuple, `model(**inputs)` for a dictionary.
 
     Of a dictionary, the model gets the keys that its `forward` declares; the loss gets all of them. A dataclass is one
-    argument, and so is every nest for an `nn.Sequential`: its first layer takes it.
+    argument, and so is every nest for an `nn.Sequential`: its first layer takes it. `run` is called in place of the
+    model: its compiled code.
 
     >>> class Sum(nn.Module):
     ...     def forward(self, x, y): return x + y
     >>> call(Sum(), {"y": torch.ones(2), "x": torch.ones(2), "labels": None})
     tensor([2., 2.])
     """
+    run = run or model
     if isinstance(inputs, Tensor) or isinstance(model, nn.Sequential) or _is_dataclass(inputs):
-        return model(inputs)
+        return run(inputs)
     if isinstance(inputs, Mapping):
         named, taken = cast(Mapping[str, Any], inputs), _arguments(model)
-        return model(**(named if taken is None else {key: named[key] for key in named if key in taken}))
-    return model(*inputs)
+        return run(**(named if taken is None else {key: named[key] for key in named if key in taken}))
+    return run(*inputs)
 
 
 def _arguments(model: nn.Module) -> frozenset[str] | None:

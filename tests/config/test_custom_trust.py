@@ -24,6 +24,10 @@ SECTIONS = {
     "exchange": 'exchange = "math:hypot"',
     "exchange ": 'exchange = "stages:0=all_reduce,0.5=math:hypot"',
     "exchange  ": '[exchange]\nname = "stages"\nplan = ["0=math:hypot"]',
+    "exchange.rule": 'exchange = "robust:math:hypot"',
+    "exchange.rule ": 'exchange = "stages:0=robust:math:hypot"',
+    "exchange.codec": 'exchange = "compressed:math:hypot"',
+    "exchange.codec ": 'exchange = "stages:0=all_reduce,0.5=compressed:math:hypot"',
 }
 
 

@@ -11,7 +11,8 @@ from shoal.config.sections.model import CrossEntropyConfig
 from shoal.events.spans import HostClock, SpanRecorder
 from shoal.models import build_loss
 from shoal.strategies.gradient_engine import build_engine
-from shoal.strategies.pipeline.cut import cut_by_name
+from shoal.strategies.pipeline.cut import cut_by_name, declares_order
+from shoal.strategies.pipeline.observe import observed_order
 from shoal.strategies.pipeline.pipeline import Pipelined
 from shoal.strategies.update import Update
 
@@ -30,6 +31,36 @@ def deep_network():
         nn.Tanh(),
         nn.Linear(6, OUTPUTS),
     )
+
+
+class Block(nn.Module):
+    """A skip connection around two layers with a function between them."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.norm, self.fc1, self.fc2 = nn.LayerNorm(width), nn.Linear(width, 8), nn.Linear(8, width)
+
+    def forward(self, x):
+        return x + self.fc2(torch.tanh(self.fc1(self.norm(x))))
+
+
+class BlockNetwork(nn.Module):
+    """An ordinary module: its forward pass says the order, and nothing else does."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.act = nn.Linear(INPUTS, 7), nn.ReLU()
+        self.blocks = nn.ModuleList(Block(7) for _ in range(3))
+        self.head = nn.Linear(7, OUTPUTS)
+
+    def forward(self, x):
+        x = self.act(self.embed(x))
+        for block in self.blocks:
+            x = self.act(block(x))
+        return self.head(x)
+
+
+BLOCK_CUTS = {2: ["blocks.1"], 3: ["blocks.1", "blocks.2"], 4: ["blocks.0", "blocks.2", "head"]}
 
 
 def seeded(network, seed=0):
@@ -58,9 +89,11 @@ def pipelined(
         mesh = Mesh(world, {"data": world.size // stages, "pipeline": stages})
         data, model, span = mesh.axis("data"), seeded(network), SpanRecorder(HostClock())
         engine = build_engine("torch", model, CrossEntropyConfig(), span, precision)
+        sample = torch.ones(4, INPUTS, dtype=torch.float64)
+        order = None if declares_order(model) else observed_order(model, sample)
         layout = Pipelined(
             model,
-            cut_by_name(model, cuts[stages]),
+            cut_by_name(model, cuts[stages], order),
             mesh.axis("pipeline") or alone(),
             build_loss(CrossEntropyConfig()),
             engine.autocast,

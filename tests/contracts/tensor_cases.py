@@ -46,6 +46,44 @@ class TwoTowers(nn.Module):
         return self.join(torch.cat([self.user(x), self.item(x)], dim=-1))
 
 
+class BagOfWords(nn.Module):
+    """Two embeddings, whose columns stay divided until a row layer."""
+
+    def __init__(self):
+        super().__init__()
+        first, second = samples((5,))[0][0, :2].tolist()  # words that occur
+        self.words, self.more = nn.Embedding(256, 8, first), nn.Embedding(256, 4, second)
+        self.fc, self.head = nn.Linear(8, 4), nn.Linear(4, OUTPUTS)
+        redraw(self)
+
+    def forward(self, text):
+        return self.head(torch.tanh(self.fc(torch.tanh(self.words(text)))) + self.more(text))
+
+
+def redraw(model):
+    draw = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for param in model.parameters():
+            param.copy_(torch.randn(param.shape, generator=draw))
+
+
+class TextEncoder(nn.Module):
+    """Torch's own layers: embeddings, an encoder of two layers, scores for each position."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens, self.positions = nn.Embedding(256, 8), nn.Embedding(5, 8)
+        layer = nn.TransformerEncoderLayer(8, 4, 12, dropout=0.0, batch_first=True, norm_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2, nn.LayerNorm(8), enable_nested_tensor=False)
+        self.head = nn.Linear(8, OUTPUTS)
+        redraw(self)
+
+    def forward(self, text):
+        places = torch.arange(text.shape[1])
+        x = self.tokens(text) + self.positions(places)
+        return self.head(self.encoder(x, mask=places[:, None] < places, is_causal=True))
+
+
 def ours(config, shape):
     return lambda: models.build(config, shape, OUTPUTS, seed=0), shape
 
@@ -60,6 +98,9 @@ MODELS = {
     "gathered": ours(Resnet18Config(width=4, norm="group"), (1, 16, 16)),
     "by width": ours(TransformerConfig(layers=1, width=8, heads=4), (5,)),
     "by function": (TwoTowers, (6,)),
+    "words": (BagOfWords, (5,)),
+    "torch encoder": (TextEncoder, (5,)),
+    "torch encoder, automatic": (TextEncoder, (5,)),
 }
 """Each builds a model, and has the shape of its inputs."""
 
@@ -77,6 +118,8 @@ PLANS = {
         "stage*.*.shortcut.conv": "gather",
         "fc": "gather",
     },
+    "words": {"words": "column", "fc": "row", "more": "row"},
+    "torch encoder": {"tokens": "row", "positions": "gather", "encoder": "heads", "head": "gather"},
     "by width": {"tokens": "gather", "blocks.0.fc1": "gather"},
     "by function": {"user": "worker 1", "item": "worker 0", "shared": "gather"},
 }

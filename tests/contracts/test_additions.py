@@ -4,11 +4,13 @@ Nothing in `src/shoal` knows of them. Each is named as `package.module:name` whe
 """
 
 import json
+import re
 import sys
 
 import pytest
 import torch
 from codec_cases import SHAPES, fitted, gradient
+from safetensors.torch import load_file
 
 from shoal.cli.main import main
 from shoal.codecs.build import build_codec
@@ -61,6 +63,15 @@ def short(stages, microbatches):
 def nothing(stages, microbatches):
     return None
 ''',
+    "added_rule": '''
+"""The mean: no rule that tolerates anything."""
+
+def mean(rows, bad):
+    return rows.mean(0)
+
+def first_row_twice(rows, bad):
+    return rows[:2]
+''',
     "added_codec": '''
 """Codecs: all bytes of a gradient, and one that rounds."""
 import torch
@@ -76,6 +87,11 @@ class Bytes(Codec):
 
     def decode(self, payload, form, seed):
         return payload[0].view(form.dtype).reshape(form.shape).clone()
+
+class Longer(Bytes):
+    """Wrong: one byte more than it declares."""
+    def encode(self, x, seed, memory=None):
+        return (torch.cat([*super().encode(x, seed), x.new_zeros(1, dtype=torch.uint8)]),)
 
 class Eighths(Codec):
     """Lossy: the largest magnitude, and multiples of its eighth."""
@@ -120,6 +136,12 @@ def trained(tmp_path, capsys):
         return json.loads(found.out)["final_loss"]
 
     return final_loss
+
+
+def same_weights(folder, *names):
+    """Whether these runs end with the same bits."""
+    one, other = (load_file(folder / "runs" / name / "model.safetensors") for name in names)
+    return one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
 
 
 def refused(capsys, *words):
@@ -170,8 +192,21 @@ def test_a_wrong_schedule_is_refused_before_a_worker_starts(name, said, capsys, 
 COMPRESSED = ("--strategy", "ddp", "--workers", "2", "--exchange")
 
 
-def test_a_codec_that_loses_nothing(trained):
-    assert trained(*COMPRESSED, "compressed:added_codec:Bytes") == trained(*COMPRESSED, "all_reduce")
+def test_a_codec_that_loses_nothing(trained, tmp_path):
+    assert trained(*COMPRESSED, "compressed:added_codec:Bytes", "--name", "own") == trained(
+        *COMPRESSED, "all_reduce", "--name", "ddp"
+    )
+    assert same_weights(tmp_path, "own", "ddp")
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "local --strategy.every 2", "server"])
+def test_a_payload_that_is_longer_than_declared_is_one_sentence_with_the_rank(strategy, capsys, tmp_path):
+    flags = "--strategy", *strategy.split(), "--workers", "2", "--exchange", "compressed:added_codec:Longer"
+    said = refused(capsys, "train", *TINY.split(), "--runs-dir", str(tmp_path / "runs"), *flags)
+    assert re.search(
+        r"rank \d of \d: codec added_codec:Longer encodes '\S+' in \d+ bytes .*, but declares \d+", said
+    )
+    assert "Traceback" not in said
 
 
 def test_a_codec_that_rounds(trained, capsys):
@@ -215,17 +250,56 @@ def test_a_wrong_codec_is_refused_before_a_worker_starts(codec, said, capsys, tm
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_rule(trained, tmp_path, capsys):
+    """The mean of two workers is exact, and so is twice that."""
+    ddp = trained(*COMPRESSED, "all_reduce", "--name", "ddp")
+    mean = "robust:added_rule:mean", "--exchange.bad", "0"
+    assert trained(*COMPRESSED, *mean, "--name", "own") == ddp
+    assert same_weights(tmp_path, "own", "ddp")
+    assert trained(*COMPRESSED, *mean, "--strategy", "server") == pytest.approx(ddp, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            "--exchange robust:added_rule:mean",
+            "tolerates 1 bad worker only with at least 3 workers; you have 2",
+        ),
+        ("--exchange robust:added_rule:men", "did you mean 'mean'"),
+        (
+            "--exchange robust:added_rule:first_row_twice --exchange.bad 0",
+            r"rank \d of 2: rule added_rule:first_row_twice returned 2 × \d+ elements in torch.float32, expected",
+        ),
+        (
+            "--exchange robust:added_rule:mean --workers 3 --fault rank=1,gradient=nan",
+            r"rank \d of 3: rule added_rule:mean returned a number that is not finite, though 1 of 3 rows have one",
+        ),
+    ],
+)
+def test_a_wrong_rule_is_one_sentence(words, said, capsys, tmp_path):
+    flags = "--runs-dir", str(tmp_path / "runs"), *COMPRESSED[:-1]
+    found = refused(capsys, "train", *TINY.split(), *flags, *words.split())
+    assert re.search(said, found)
+    assert "Traceback" not in found
+
+
 @pytest.mark.parametrize(
     ("text", "flag"),
     [
         ('[pipeline]\nschedule = "added_schedule:pairs"', "--pipeline.schedule"),
         ('[exchange]\nname = "compressed"\ncodec = "added_codec:Bytes"', "--exchange.codec"),
+        ('[exchange]\nname = "robust"\nrule = "added_rule:mean"', "--exchange.rule"),
         ('[strategy]\nname = "added_strategy:Gathered"', "--sync"),
     ],
 )
 def test_a_file_that_names_one_runs_no_code_without_consent(text, flag, capsys, tmp_path):
     (tmp_path / "recipe.toml").write_text(f"{text}\n[launch]\nworkers = 2\n")
-    others = {"--pipeline.schedule": ("--mesh", "pipeline=2"), "--exchange.codec": ("--strategy", "ddp")}
+    others = {
+        "--pipeline.schedule": ("--mesh", "pipeline=2"),
+        "--exchange.codec": ("--strategy", "ddp"),
+        "--exchange.rule": ("--strategy", "ddp"),
+    }
     runs = ("--runs-dir", str(tmp_path / "runs"))
     said = refused(capsys, "train", "recipe.toml", *others.get(flag, ()), *runs)
     assert "files run no code without consent" in said

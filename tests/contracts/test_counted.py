@@ -13,10 +13,11 @@ from torch.nn import functional
 from shoal.api.fit import fit
 from shoal.config.sections.model import TransformerConfig
 from shoal.data.division import Global
+from shoal.errors import ShoalError
 from shoal.models import build
 
 LENGTH, WORDS, SAMPLES, PADDING = 6, 9, 22, -100
-LR, MOMENTUM, CLIP = 0.1, 0.9, 0.5
+LR, MOMENTUM = 0.1, 0.9
 BATCH, EPOCHS = 8, 2  # the last batch of an epoch has 6 samples
 
 draw = torch.Generator().manual_seed(3)
@@ -62,7 +63,7 @@ class Named(nn.Module):
         return self.model(input_ids)
 
 
-SETTINGS = {"epochs": EPOCHS, "batch_size": BATCH, "threads": 1, "device": "cpu", "clip_norm": CLIP}
+SETTINGS = {"epochs": EPOCHS, "batch_size": BATCH, "threads": 1, "device": "cpu"}
 SETTINGS |= {"launcher": "threads", "progress": False}
 SGD = {"name": "sgd", "lr": LR, "momentum": MOMENTUM}
 
@@ -75,20 +76,20 @@ def trained(folder, loss=per_token, model=None, data=(TOKENS, LABELS), **setting
     return result, {name: param.detach() for name, param in model.named_parameters()}
 
 
-def by_torch(weight=None):
+def by_torch(weight=None, samples=SAMPLES, clip_norm=math.inf):
     """The same training as a loop of torch's own; the loss of all samples at its end, and the weights."""
     model = language_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=LR, momentum=MOMENTUM)
     order = Global(SAMPLES, 0, 1)
     mean = nn.CrossEntropyLoss(weight, ignore_index=PADDING)
     for epoch in range(EPOCHS):
-        for start in range(0, SAMPLES, BATCH):
-            batch = order.step(epoch, start, min(BATCH, SAMPLES - start), 0)
+        for start in range(0, samples, BATCH):
+            batch = order.step(epoch, start, min(BATCH, samples - start), 0)
             optimizer.zero_grad()
             mean(*scores(model(TOKENS[batch]), LABELS[batch])).backward()
             norm = torch.cat([param.grad.flatten() for param in model.parameters()]).norm()
             for param in model.parameters():  # torch's clip_grad_norm_ adds 1e-6 to the norm
-                param.grad.mul_((CLIP / norm).clamp(max=1))
+                param.grad.mul_((clip_norm / norm).clamp(max=1))
             optimizer.step()
     loss = mean(*scores(model(TOKENS), LABELS)).item()
     return loss, {name: param.detach() for name, param in model.named_parameters()}
@@ -136,6 +137,17 @@ def test_class_weights(tmp_path):
     assert_same(trained(tmp_path, per_weight, strategy="ddp", workers=3), by_torch(WEIGHTS))
 
 
+def test_gradients_are_divided_before_they_are_clipped(tmp_path):
+    found = trained(tmp_path, strategy="zero", workers=2, clip_norm=1.0)
+    assert_same(found, by_torch(clip_norm=1.0))
+
+
+def test_without_the_last_batch_of_an_epoch(tmp_path):
+    found = trained(tmp_path, strategy="ddp", workers=3, **{"train.drop_last": True})
+    assert found[0].steps == EPOCHS * (SAMPLES // BATCH)
+    assert_same(found, by_torch(samples=SAMPLES // BATCH * BATCH))
+
+
 def test_labels_in_a_dictionary(one_machine, tmp_path):
     data = {"input_ids": TOKENS, "labels": LABELS}
     result, weights = trained(tmp_path, in_a_dictionary, Named(), data, strategy="zero", workers=2)
@@ -143,7 +155,83 @@ def test_labels_in_a_dictionary(one_machine, tmp_path):
 
 
 def test_a_mean_per_worker_would_be_something_else(one_machine, tmp_path):
-    """The counts matter: the same run with the sum over the samples alone ends elsewhere."""
+    """The counts matter: the same run with the mean over the samples ends elsewhere."""
     _, weights = trained(tmp_path, lambda outputs, labels: per_token(outputs, labels)[0] / len(labels))
     distance = max((weights[name] - each).abs().max() for name, each in one_machine[1].items())
     assert distance > 1e-3
+
+
+PADDED = TOKENS, torch.full_like(LABELS, PADDING)
+
+
+@pytest.mark.parametrize("way", ["single", "ddp", "pipeline"])
+def test_a_count_of_zero_is_one_sentence_with_rank_and_samples(way, tmp_path):
+    with pytest.raises(
+        ShoalError, match=r"step 0: the count of the loss is 0 .* rank \d has samples \d"
+    ) as refused:
+        trained(tmp_path, data=PADDED, **WAYS[way])
+    assert "\n" not in str(refused.value.args[0])
+
+
+def test_a_count_of_zero_can_leave_the_step_out(tmp_path):
+    settings = {"train.on_nonfinite": "skip", "train.test": False, "strategy": "zero", "workers": 2}
+    with pytest.warns(UserWarning, match="the count of the loss is 0 .*: the step is left out"):
+        _, weights = trained(tmp_path, data=PADDED, **settings)
+    before = dict(language_model().named_parameters())
+    assert all(torch.equal(weight, before[name]) for name, weight in weights.items())
+
+
+def test_data_without_anything_that_counts_cannot_be_evaluated(tmp_path):
+    with pytest.raises(ShoalError, match="the count of the loss is 0 for all 22 samples of the evaluation"):
+        trained(tmp_path, data=PADDED, **{"train.on_nonfinite": "skip"})
+
+
+@pytest.mark.parametrize(
+    ("loss", "sentence"),
+    [
+        (lambda outputs, labels: outputs.mean((1, 2)), r"returned \[4\], expected a tensor with one number"),
+        (lambda outputs, labels: (outputs.sum(), -1), "returned a count of -1, expected one number"),
+        (
+            lambda outputs, labels: (outputs.sum(), labels),
+            r"returned a count of \[4, 6\], expected one number",
+        ),
+        (lambda outputs, labels: (outputs.mean(), 1), "with a count of 1, but the single samples add up to"),
+    ],
+    ids=["vector", "negative count", "vector of counts", "mean"],
+)
+def test_what_a_loss_must_not_return(loss, sentence, tmp_path):
+    with pytest.raises(ShoalError, match=sentence):
+        trained(tmp_path, loss)
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        {"strategy": "local", "workers": 2},
+        {"strategy": "server", "workers": 2},
+        {"strategy": "naive", "workers": 2, "strategy.aggregate": "parameters"},
+        {"mesh": "pipeline=2", "pipeline.schedule": "async"},
+    ],
+    ids=str,
+)
+def test_a_strategy_that_cannot_divide_by_counts_says_so(way, tmp_path):
+    with pytest.raises(ShoalError, match="a loss with a count"):
+        trained(tmp_path, **way)
+
+
+def contrastive(outputs, labels):
+    """Each sample's scores are most like its own."""
+    rows = functional.normalize(outputs.flatten(1), dim=1)
+    return functional.cross_entropy(rows @ rows.T, torch.arange(len(rows)))
+
+
+def test_a_loss_that_couples_samples_needs_a_flag(tmp_path):
+    with pytest.raises(
+        ShoalError, match=r"the mean of the losses of the single samples(.|\n)*--train.coupled true"
+    ):
+        trained(tmp_path, contrastive)
+    with pytest.warns(UserWarning, match="results depend on the number of workers"):
+        _, alone = trained(tmp_path / "1", contrastive, **{"train.coupled": True})
+    with pytest.warns(UserWarning, match="results depend on the number of workers"):
+        _, two = trained(tmp_path / "2", contrastive, strategy="ddp", workers=2, **{"train.coupled": True})
+    assert max((alone[name] - two[name]).abs().max() for name in alone) > 1e-6, "as the warning says"

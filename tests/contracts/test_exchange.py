@@ -256,7 +256,7 @@ def test_wrong_rules_are_caught():
         return rows.median(0).values
 
     poisoned = Subject(lambda size: Robust(torchs_median, bad=1), [3], is_rule=True)
-    assert "is nan when rank 0 sends nan" in problems(poisoned)["tolerates"]
+    assert "the norm nan when rank 0 sends nan" in problems(poisoned)["tolerates"]
 
     boasting = Subject(lambda size: Robust(lambda rows, bad: median(rows), bad=3), [3], is_rule=True)
     assert "tolerates 3 bad workers, but there are only 3" in problems(boasting)["tolerates"]

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from pipeline_cases import deep_network, pipelined
+from pipeline_cases import BLOCK_CUTS, CUTS, BlockNetwork, deep_network, pipelined
 from strategy_cases import (
     BATCH,
     OPTIMIZERS,
@@ -48,12 +48,12 @@ RULES = {
 """The optimizer and the limit of the norm: a schedule depends on neither, so each has its own."""
 
 
-def history(stages, workers, plan, rule, shares, sync="ddp"):
+def history(stages, workers, plan, rule, shares, sync="ddp", network=deep_network, cuts=CUTS):
     """The whole state and the loss after every step, as rank 0 puts it together."""
 
     def work(group):
         optimizer = READABLE if rule[0] == "readable adam" else OPTIMIZERS[rule[0]]
-        strategy = pipelined(stages, plan, optimizer, rule[1], sync=sync)(group)
+        strategy = pipelined(stages, plan, optimizer, rule[1], network, cuts, sync=sync)(group)
         states = []
         for step in range(STEPS):
             loss = strategy.step(share_of(strategy, step, shares, parts=2), rate(step)).loss
@@ -64,8 +64,8 @@ def history(stages, workers, plan, rule, shares, sync="ddp"):
     return on_threads(workers, work)
 
 
-def assert_equals_one_machine(members, rule):
-    expected = one_machine(*rule, network=deep_network)
+def assert_equals_one_machine(members, rule, network=deep_network):
+    expected = one_machine(*rule, network=network)
     for step in range(STEPS):
         assert_close_states(members[0][step][0], expected[step][0], f"after step {step}")
         for states in members:
@@ -79,6 +79,15 @@ CASES = [(name, 3) for name in PLANS] + [(name, stages) for name in SCHEDULES fo
 def test_equals_one_machine(name, stages):
     rule = RULES.get(name, ("sgd", 0.5))
     assert_equals_one_machine(history(stages, stages, PLANS[name], rule, (BATCH,)), rule)
+
+
+@pytest.mark.parametrize(
+    ("name", "stages"), [*zip(SCHEDULES, (2, 4, 3, 2), strict=True), ("1f1b, recomputed", 3)]
+)
+def test_stages_of_an_observed_order_equal_one_machine(name, stages):
+    rule = RULES.get(name, ("sgd", 0.5))
+    members = history(stages, stages, PLANS[name], rule, (BATCH,), network=BlockNetwork, cuts=BLOCK_CUTS)
+    assert_equals_one_machine(members, rule, BlockNetwork)
 
 
 @pytest.mark.parametrize(
@@ -161,6 +170,7 @@ def test_a_number_that_is_not_finite_stops_all_stages(workers, sync, whose):
 
 
 ADAM = OPTIMIZERS["adam"]
+OBSERVED = {"network": BlockNetwork, "cuts": BLOCK_CUTS}
 LOADED = {
     "single": (1, lambda group: single(replica(ADAM, seed=7, network=deep_network))),
     "ddp": (2, lambda group: STRATEGIES["ddp"](replica(ADAM, network=deep_network), group)),
@@ -171,6 +181,13 @@ LOADED = {
     "2 pipelines, onecopy": (4, pipelined(2, PLANS["gpipe"], ADAM, sync="onecopy")),
 }
 
+
+OBSERVED_LOADED = {
+    "single": (1, lambda group: single(replica(ADAM, network=BlockNetwork))),
+    "2 stages": (2, pipelined(2, PLANS["zero-bubble"], ADAM, **OBSERVED)),
+    "2 pipelines, zero": (4, pipelined(2, PLANS["1f1b"], ADAM, sync="zero 1", **OBSERVED)),
+    "4 stages": (4, pipelined(4, PLANS["gpipe"], ADAM, **OBSERVED)),
+}
 
 CONTINUED = [
     *(("3 stages", loaded) for loaded in LOADED),
@@ -183,31 +200,48 @@ CONTINUED = [
 
 @pytest.mark.parametrize(("saved", "loaded"), CONTINUED)
 def test_saved_by_some_workers_and_continued_by_others(saved, loaded, tmp_path):
+    assert_continued(LOADED[saved], LOADED[loaded], deep_network, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("saved", "loaded"),
+    [
+        ("2 stages", "single"),
+        ("single", "4 stages"),
+        ("4 stages", "2 stages"),
+        ("2 pipelines, zero", "4 stages"),
+    ],
+)
+def test_stages_of_an_observed_order_save_and_load_the_names_of_one_machine(saved, loaded, tmp_path):
+    assert_continued(OBSERVED_LOADED[saved], OBSERVED_LOADED[loaded], BlockNetwork, tmp_path)
+
+
+def assert_continued(saved, loaded, network, tmp_path):
     def steps(strategy, first, last):
         for step in range(first, last):
             shares = even_shares(BATCH, strategy.data_size)
             strategy.step(share_of(strategy, step, shares), rate(step))
 
     def save(group):
-        strategy = LOADED[saved][1](group)
+        strategy = saved[1](group)
         steps(strategy, 0, 2)
         checkpoint.save(tmp_path, strategy.pieces(), Progress(step=2), keep=1, group=group)
         return weights_sha256(strategy.pieces(), group)
 
-    fingerprints = set(on_threads(LOADED[saved][0], save))
+    fingerprints = set(on_threads(saved[0], save))
     found = checkpoint.latest(tmp_path)
-    reference = single(replica(ADAM, seed=5, network=deep_network))
+    reference = single(replica(ADAM, seed=5, network=network))
     reference.load(found.pieces())
     assert fingerprints == {weights_sha256(reference.pieces(), alone())}
 
     def go_on(group):
-        strategy = LOADED[loaded][1](group)
+        strategy = loaded[1](group)
         strategy.load(found.pieces())
         steps(strategy, 2, 4)
         return {name: each.clone() for name, each in WholeTensors(strategy.pieces(), group, prefix="")}
 
-    expected = one_machine("adam", network=deep_network)[3][0]
-    assert_close_states(on_threads(LOADED[loaded][0], go_on)[0], expected, "at the end")
+    expected = one_machine("adam", network=network)[3][0]
+    assert_close_states(on_threads(loaded[0], go_on)[0], expected, "at the end")
 
 
 def test_weights_of_another_model_are_refused():

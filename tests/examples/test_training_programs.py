@@ -123,6 +123,36 @@ def test_two_towers_on_two_workers_have_the_weights_of_one_machine(capsys, monke
     assert weights[0] == weights[1]
 
 
+def trained(capsys, words, runs):
+    assert main(f"train --json --threads 1 --device cpu --runs-dir {runs} {words}".split()) == 0
+    return json.loads(capsys.readouterr().out.splitlines()[-1])
+
+
+@pytest.mark.parametrize("cut", ["blocks.3", "blocks.2,blocks.4"])
+def test_an_ordinary_module_in_stages_trains_like_one_machine(cut, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(EXAMPLES.parent)
+    words = "--model examples.residual_blocks:model --model.side 4 --model.width 8 --data synthetic "
+    words += "--data.shape 1,4,4 --data.samples 100 --epochs 1 --optimizer sgd"
+    stages = f"--strategy pipeline --workers {cut.count(',') + 2} --pipeline.cut {cut} --launcher threads"
+    expected = trained(capsys, words, tmp_path)
+    found = trained(capsys, f"{words} {stages}", tmp_path)
+    assert found["final_loss"] == pytest.approx(expected["final_loss"], rel=1e-5)
+    assert found["test_loss"] == pytest.approx(expected["test_loss"], rel=1e-5)
+
+
+@pytest.mark.parametrize("plan", ["--tensor.plan examples/text_encoder.toml", ""])
+def test_torchs_transformer_on_two_workers_trains_like_one_machine(plan, capsys, monkeypatch, tmp_path):
+    """With its dropout: all workers draw one machine's masks."""
+    monkeypatch.chdir(EXAMPLES.parent)
+    words = "--model examples.text_encoder:model --model.length 12 --model.width 8 --data synthetic --data.task text "
+    words += "--data.samples 64 --data.shape 12 --batch-size 16 --epochs 1 --optimizer sgd"
+    tensor = f"--strategy tensor --workers 2 --launcher threads {plan}"
+    expected = trained(capsys, words, tmp_path)
+    found = trained(capsys, f"{words} {tensor}", tmp_path)
+    assert found["final_loss"] == pytest.approx(expected["final_loss"], rel=1e-6)
+    assert found["test_loss"] == pytest.approx(expected["test_loss"], rel=1e-6)
+
+
 class ParsedError(Exception):
     """Ends a program where it parses its command line."""
 

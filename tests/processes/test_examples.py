@@ -64,7 +64,7 @@ def test_rpc_by_itself(tmp_path):
 
 
 @pytest.mark.usefixtures("launching_here")
-@pytest.mark.parametrize("name", ["one_copy", "zero"])
+@pytest.mark.parametrize("name", ["one_copy", "zero", "zero_meta"])
 def test_a_loop_of_the_users_own_by_shoal_launch(monkeypatch, capfd, name):
     program = [str(EXAMPLES / f"{name}.py")]
     (expected,) = alone(program, monkeypatch, capfd)

@@ -60,6 +60,8 @@ class Quiet(Silent):
             "training loss": f"{result.final_loss:.4f}  (mean of the last epoch)",
             **best_rows(result),
             "training time": f"{result.seconds:.2f} s for {speed}",
+            "compiling": f"{result.compile_s:.2f} s, in the first steps" if result.compile_s else None,
+            "loss scale": None if result.loss_scale is None else scale_in_words(result),
             **server_rows(result),
             "codec": None if result.codec is None else f"{result.codec}  (chosen by compressed:auto)",
             "weights": f"sha256 {result.weights_sha256[:16]}…",
@@ -179,6 +181,11 @@ def best_rows(result: Result) -> dict[str, str]:
             f"after epoch {result.epochs}: no better {metric} for {counted(waited, 'epoch')}"
         )
     return rows
+
+
+def scale_in_words(result: Result) -> str:
+    """The factor on the loss, and how many steps overflowed."""
+    return f"{result.loss_scale:,.0f}, {counted(result.left_out or 0, 'step')} left out after an overflow"
 
 
 def server_rows(result: Result) -> dict[str, str]:

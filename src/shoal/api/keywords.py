@@ -73,7 +73,7 @@ class TensorSection(TypedDict, total=False):
 class ExchangeSection(TypedDict, total=False):
     name: Literal['all_reduce', 'by', 'robust', 'compressed', 'stages']
     algorithm: Literal['central', 'reduce_broadcast', 'all_gather_sum', 'reduce_scatter_all_gather', 'ring', 'tree', 'halving_doubling']
-    rule: Literal['median', 'trimmed_mean', 'krum']
+    rule: Literal['median', 'trimmed_mean', 'krum'] | str | Callable[..., Any]
     bad: int
     codec: Literal['none', 'fp16', 'bf16', 'int8', 'int4', 'qsgd', 'terngrad', 'sign', 'onebit', 'topk', 'randomk', 'threshold', 'average', 'dgc', 'powersgd', 'auto'] | str | Callable[..., Any]
     candidates: Sequence[str]
@@ -138,9 +138,11 @@ class TrainSection(TypedDict, total=False):
     epochs: int
     steps: int | None
     batch_size: Literal['all'] | int | None
+    drop_last: bool
     micro_batch: int
     reduction: Literal['fastest', 'invariant']
     clip_norm: float | None
+    coupled: bool
     balance: bool
     on_nonfinite: Literal['stop', 'skip']
     test: bool
@@ -242,7 +244,8 @@ class _Shared(TypedDict, total=False):
 class FitSettings(_Shared, total=False):
     seed: int
     engine: Literal['torch', 'tape', 'static']
-    precision: Literal['float32', 'tf32', 'bf16']
+    precision: Literal['float32', 'tf32', 'bf16', 'fp16']
+    compile: bool
     mesh: str
     pipeline: PipelineSection | Mapping[str, Any]
     tensor: TensorSection | Mapping[str, Any]

@@ -19,7 +19,7 @@ from shoal.launch.run import check_run, launch_run
 from shoal.memory.budget import budgeted
 from shoal.training.build import build_measures, build_model, torch_settings
 from shoal.training.evaluation import BestEpoch
-from shoal.training.progress import total_steps
+from shoal.training.progress import epoch_of, total_steps
 from shoal.training.result import Result
 
 
@@ -103,8 +103,8 @@ def dry_run(config: RunConfig) -> list[str]:
         model = build_model(config, data)
         BestEpoch.of(config.stop, data, build_measures(config, model, data))
     train, samples = config.train, len(data.train)
-    batch = train.batch_size if isinstance(train.batch_size, int) else samples
-    steps = total_steps(samples, batch, train.epochs, train.steps)
+    batch, epoch_samples = epoch_of(train, samples)
+    steps = total_steps(epoch_samples, batch, train.epochs, train.steps)
     weights = sum(param.numel() for param in model.parameters() if param.requires_grad)
     fixed = sum(param.numel() for param in model.parameters()) - weights
     held_out = f", {len(data.validation):,} for validation" if data.validation is not None else ""

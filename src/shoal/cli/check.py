@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from shoal.cli import text
 from shoal.cli.command import Command, CommandGroup, Given
@@ -13,8 +13,8 @@ from shoal.config.sections.values import Seconds
 from shoal.printable import counted
 
 if TYPE_CHECKING:
-    from shoal.strategies.exchange.contract import Verdict
-    from shoal.strategies.exchange.exam import Subject
+    from shoal.config.sections.exchange import ExchangeConfig
+    from shoal.strategies.exchange.exam import Subject, Verdict
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def run(given: Given[CheckFlags]) -> int:
     title = f"{text.bold(name)}: {_in_words(subject)}"
     about = {"exchange": name, "workers": list(subject.sizes), "rule": subject.is_rule}
     code = _report(examine(subject), title, about, given.flags.json)
-    _show_next(code, given, "ddp", "--exchange", name)
+    _show_next(code, given, max(2, subject.sizes[0]), "ddp", "--exchange", name)
     return code
 
 
@@ -110,24 +110,91 @@ def run_strategy(given: Given[StrategyFlags]) -> int:
     title = f"{text.bold(name)}: {what}, with 1 to {flags.workers} workers"
     about = {"strategy": name, "workers": list(subject.sizes), "is_exact": subject.is_exact}
     code = _report(examine_strategy(subject), title, about, flags.json)
-    _show_next(code, given, name)
+    _show_next(code, given, 2, name)
     return code
 
 
-def _show_next(
-    code: int, given: "Given[CheckFlags] | Given[StrategyFlags]", strategy: str, *more: str
-) -> None:
+@dataclass(frozen=True)
+class CodecFlags(Flags):
+    """How to show it."""
+
+    json: bool = False
+    """Print the verdicts as JSON."""
+
+
+def run_codec(given: Given[CodecFlags]) -> int:
+    """Run the contract of codecs on one of yours, a class that derives from shoal.codecs.codec.Codec.
+
+    It tests the declared bytes, what is decoded, the bias over many draws and the residual of 400 steps. Our own codecs
+    can be checked, too: topk, int8.
+
+    Exit code 0: it keeps the contract. 1: it does not. 2: it could not be checked.
+    """
+    from shoal.config.sections.compression import CompressedConfig
+
+    name, flags = given.words[0], given.flags
+    exchange = f"compressed:{name}"
+    config = _exchange(exchange, given.settings)
+    assert isinstance(config, CompressedConfig)
+
+    from shoal.strategies.exchange.codec_contract import CodecSubject, examine_codec
+
+    subject = CodecSubject(config)
+    how = "with feedback" if subject.feedback else "without feedback"
+    about = {"codec": name, "feedback": subject.feedback}
+    code = _report(examine_codec(subject), f"{text.bold(name)}: {how}", about, flags.json)
+    _show_next(code, given, 2, "ddp", "--exchange", exchange)
+    return code
+
+
+@dataclass(frozen=True)
+class RuleFlags(Flags):
+    """The size of the tests."""
+
+    workers: Annotated[int, AtLeast(1), AtMost(32)] = 7
+    """Largest number of workers; they are threads."""
+    limit: Seconds = 10.0
+    """Time limit of one exchange, in seconds."""
+    json: bool = False
+    """Print the verdicts as JSON."""
+
+
+def run_rule(given: Given[RuleFlags]) -> int:
+    """Run the contract of robust rules on one of yours, a function of (rows, bad): a row for each worker.
+
+    It tests that no worker is preferred, that equal rows give that row, and how many attackers the rule stands. Our own
+    rules can be checked, too: median, krum.
+
+    Exit code 0: it keeps the contract. 1: it does not. 2: it could not be checked.
+    """
+    from shoal.config.sections.exchange import RobustConfig
+
+    name, flags = given.words[0], given.flags
+    exchange = f"robust:{name}"
+    config = _exchange(exchange, given.settings)
+    assert isinstance(config, RobustConfig)
+
+    from shoal.strategies.exchange.exam import subject_of
+    from shoal.strategies.exchange.rule_contract import examine_rule
+
+    subject = subject_of(config, flags.workers, limit_s=flags.limit)
+    title = f"{text.bold(name)}: {_in_words(subject)}, of which {config.bad} may be bad"
+    about = {"rule": name, "workers": list(subject.sizes), "bad": config.bad}
+    code = _report(examine_rule(subject), title, about, flags.json)
+    _show_next(code, given, max(2, subject.sizes[0]), "ddp", "--exchange", exchange)
+    return code
+
+
+def _show_next(code: int, given: "Given[Any]", workers: int, strategy: str, *more: str) -> None:
     """Train with what keeps the contract."""
     if code == 0 and not given.flags.json:
-        train = ["shoal", "train", "quickstart", "--workers", "2", "--strategy", strategy]
+        train = ["shoal", "train", "quickstart", "--workers", str(workers), "--strategy", strategy]
         text.next_step(*train, *more, *given.settings)
 
 
 def _subject(given: Given[CheckFlags]) -> "Subject":
     """What the contract is checked on; every error in the request is found here."""
-    from shoal.config.read import read
-
-    config = read(None, ["--strategy", "naive", "--exchange", given.words[0], *given.settings]).exchange
+    config = _exchange(given.words[0], given.settings)
 
     import torch
 
@@ -136,6 +203,12 @@ def _subject(given: Given[CheckFlags]) -> "Subject":
     flags = given.flags
     precision: torch.dtype | None = getattr(torch, flags.precision) if flags.precision else None
     return subject_of(config, flags.workers, flags.rule, precision, flags.limit)
+
+
+def _exchange(name: str, settings: list[str]) -> "ExchangeConfig":
+    from shoal.config.read import read
+
+    return read(None, ["--strategy", "naive", "--exchange", name, *settings]).exchange
 
 
 def _in_words(subject: "Subject") -> str:
@@ -149,17 +222,21 @@ def _in_words(subject: "Subject") -> str:
 def _show(verdict: "Verdict") -> None:
     mark = "FAIL" if verdict.problem else "ok"
     text.show(f"  {mark:4}  {text.bold(f'{verdict.name:18}')}  {verdict.sentence}")
-    for line in verdict.problem.splitlines():
+    for line in (verdict.problem or verdict.found).splitlines():
         text.show(text.wrapped(line.strip(), 8))
 
 
 COMMAND = CommandGroup(
     "check",
-    "Run our contract tests on your own exchange or strategy.",
+    "Run our contract tests on your own exchange, codec, rule or strategy.",
     {
         "exchange": Command(
             "check exchange", run, CheckFlags, "package.module:function", settings=("exchange",)
         ),
+        "codec": Command(
+            "check codec", run_codec, CodecFlags, "package.module:Class", settings=("exchange",)
+        ),
+        "rule": Command("check rule", run_rule, RuleFlags, "package.module:function", settings=("exchange",)),
         "strategy": Command(
             "check strategy", run_strategy, StrategyFlags, "package.module:Class", settings=("strategy",)
         ),

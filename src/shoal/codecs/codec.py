@@ -9,6 +9,8 @@ from typing import ClassVar, NamedTuple, Self
 import torch
 from torch import Tensor
 
+from shoal.errors import ConfigError
+
 Payload = tuple[Tensor, ...]
 """What a worker sends for one gradient: flat tensors whose dtypes and lengths the form alone determines."""
 
@@ -121,6 +123,35 @@ class Codec(ABC):
     def add(self, payload: Payload, out: Tensor, seed: int) -> None:
         """Add a decoded gradient to `out`."""
         out.add_(self.decode(payload, Form.of(out), seed))
+
+
+def check_payload(codec: Codec, payload: Payload, form: Form, param: str) -> None:
+    """Refuse a payload that is not what the codec declares: its length is counted on, and a server reserves it.
+
+    >>> check_payload(Dense(), (torch.zeros(9),), Form((4,), torch.float32), "fc.bias")
+    Traceback (most recent call last):
+        ...
+    shoal.errors.ConfigError: codec shoal.codecs.codec:Dense encodes 'fc.bias' in 36 bytes (9 float32), but declares \
+16 bytes (4 float32)
+      Let `fields` and `encode` agree; `shoal check codec` tests it.
+    """
+    declared = tuple(codec.fields(form))
+    is_payload = isinstance(payload, tuple) and all(isinstance(each, Tensor) for each in payload)  # pyright: ignore[reportUnnecessaryIsInstance]
+    found = tuple(Field(tensor.dtype, tensor.numel()) for tensor in payload) if is_payload else ()
+    if is_payload and found == declared:
+        return
+    named = f"codec {type(codec).__module__}:{type(codec).__qualname__}"
+    made = f"in {_listed(found)}" if is_payload else f"as a {type(payload).__name__}, no tuple of tensors"
+    raise ConfigError(
+        f"{named} encodes '{param}' {made}, but declares {_listed(declared)}",
+        "Let `fields` and `encode` agree; `shoal check codec` tests it.",
+    )
+
+
+def _listed(fields: Sequence[Field]) -> str:
+    """The bytes of a payload, and its tensors."""
+    tensors = ", ".join(f"{field.numel} {str(field.dtype).removeprefix('torch.')}" for field in fields)
+    return f"{sum(field.num_bytes for field in fields)} bytes ({tensors or 'nothing'})"
 
 
 class Additive(Codec):

@@ -40,7 +40,7 @@ def _without_sync(layout: str) -> Row:
     }
 
 
-_RECOMPUTED = ("single", "naive", "ddp", "onecopy", "zero", "local", "server")
+_IN_ONE_PLACE = ("single", "naive", "ddp", "onecopy", "zero", "local", "server")
 """Strategies whose workers compute forward and backward of a share in one place."""
 _KEEPS_STATE = "it may keep state for each weight, and pruned weights are no longer sent"
 _ALL_STAGES = "the norm is over all stages, and each of them is at another micro-batch"
@@ -67,6 +67,39 @@ COMBINATIONS: dict[str, Row] = {
     "codec dgc with momentum": {"--momentum": "momentum would be applied twice"},
     "--partition": refused("--balance", "--bottleneck share", why="each worker has data of its own"),
     "--optimizer gd": {"--batch-size": "it uses the whole training set in every step"},
+    "--compile": {
+        **_all_but(
+            *_IN_ONE_PLACE,
+            why={
+                "strategy dp": "it runs forward and backward apart",
+                "strategy rpc": "its layers live elsewhere",
+            },
+        ),
+        **refused(*_LAYOUTS, why="its layers communicate within forward and backward"),
+        "--strategy.stage 3": "weights are gathered within forward and backward",
+        "--strategy.sync_batchnorm": "it communicates within forward",
+        **refused(*OWN_ENGINES, why="it compiles torch's operations"),
+        "--reduction invariant": "compiled code may round differently for another size of a batch",
+        "thread workers": "torch compiles for one thread at a time",
+        **refused(
+            "--memory.checkpoint", "--memory.offload", why="compiled code decides itself what it keeps"
+        ),
+    },
+    "--precision fp16": {
+        **_all_but(
+            *("single", "naive", "ddp", "onecopy", "zero"),
+            why={
+                "strategy dp": "one worker scales the loss, and all update",
+                "strategy local": "workers would have different loss scales",
+                "strategy server": "workers would have different loss scales",
+            },
+        ),
+        "--pipeline.schedule async": "its stages update before they know of an overflow",
+        **refused(*OWN_ENGINES, why="it is torch's autocast"),
+        "--memory.parameters": "it stores parameters in bfloat16",
+        "--memory.step_in_backward": "some parameters have been updated before an overflow is found",
+        "--aggregate parameters": "",
+    },
     "--precision bf16": refused(*OWN_ENGINES, why="it is torch's autocast"),
     "--launcher threads on a GPU": refused(
         "--strategy.sync_batchnorm", "layout tensor", "--memory.step_in_backward", why=_ONE_THREAD
@@ -79,6 +112,7 @@ COMBINATIONS: dict[str, Row] = {
         **refused("--balance", "--bottleneck share", why="workers take whole micro-batches"),
         "--aggregate parameters": "parameters are averaged after the update, in no tree",
         **refused("--combine", "--combine-stages", why="each worker's gradient would be weighted"),
+        "--train.coupled": "a loss would depend on which samples are computed together",
         "--strategy.sync_batchnorm": "batch statistics depend on which samples are computed together",
         "own optimizer of divided weights": "its bits may depend on the division of weights",
     },
@@ -88,12 +122,12 @@ COMBINATIONS: dict[str, Row] = {
         "--aggregate parameters": "",
     },
     "--memory.checkpoint": {
-        **_all_but(*_RECOMPUTED),
+        **_all_but(*_IN_ONE_PLACE),
         "layout pipeline": "a stage recomputes with --pipeline.recompute",
         "--strategy.sync_batchnorm": "a recomputed layer would communicate a second time",
         **OWN_ENGINES,
     },
-    "--memory.offload": {**_all_but(*_RECOMPUTED), **OWN_ENGINES},
+    "--memory.offload": {**_all_but(*_IN_ONE_PLACE), **OWN_ENGINES},
     "--memory.offload host": {"--device cpu": "on a CPU activations are in the host's memory already"},
     "--memory.state_bits": {
         **_all_but(

@@ -147,6 +147,7 @@ ARGUMENTS = {
     "schedule": "(step, total_steps)",
     "pipeline.schedule": "(stages, microbatches)",
     "exchange": "(group, bucket)",
+    "exchange.rule": "(rows, bad)",
     "strategy": "(parts)",
 }
 """What functions of the user's own are called with, before their options."""

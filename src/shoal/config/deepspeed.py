@@ -181,8 +181,8 @@ def translate(content: dict[str, Any], workers: int | None = None) -> Translatio
         tree["train"]["clip_norm"] = clip_norm
     _optimizer(keys, tree["optimizer"])
     _schedule(keys, tree)
-    if _is_mixed_precision(keys):
-        tree["precision"] = "bf16"
+    if precision := _mixed_precision(keys):
+        tree["precision"] = precision
     _strategy(keys, tree["strategy"])
     if keys.take("wall_clock_breakdown", bool):
         tree["output"]["trace"] = True
@@ -305,8 +305,8 @@ def _schedule(keys: _Keys, tree: Tree) -> None:
     table.remark_on_rest()
 
 
-def _is_mixed_precision(keys: _Keys) -> bool:
-    """Every kind is computation in bfloat16 here; weights and moments stay in float32."""
+def _mixed_precision(keys: _Keys) -> str:
+    """The format of computation, empty for float32; weights and moments stay in float32."""
     name = "bfloat16" if "bfloat16" in keys.values else "bf16"
     bf16, fp16, autocast = keys.table(name), keys.table("fp16"), keys.table("torch_autocast")
     is_bf16 = bf16.take("enabled", bool, "precision")
@@ -318,15 +318,12 @@ def _is_mixed_precision(keys: _Keys) -> bool:
     is_autocast = autocast.take("enabled", bool, "precision")
     is_half = is_autocast and autocast.values.get("dtype") in ("fp16", "float16", "half", "torch.float16")
     autocast.take("dtype", str)
-    if is_fp16 or is_half:
-        table, key = (fp16, "enabled") if is_fp16 else (autocast, "dtype")
-        table.remark(
-            "nearest", key, "the recipe has bf16, which has the range of float32 and needs no loss scaling"
-        )
     for table, is_enabled in ((bf16, is_bf16), (fp16, is_fp16), (autocast, is_autocast)):
         if is_enabled:
             table.remark_on_rest()
-    return bool(is_bf16 or is_fp16 or is_autocast)
+    if is_fp16 or (is_autocast and is_half):
+        return "fp16"
+    return "bf16" if is_bf16 or is_autocast else ""
 
 
 def _strategy(keys: _Keys, strategy: Tree) -> None:

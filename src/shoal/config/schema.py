@@ -20,7 +20,14 @@ from shoal.config.feature import settings_of
 from shoal.config.kinds import Checked
 from shoal.config.mesh import check_power_of_two, check_product, layout_of, parse_mesh
 from shoal.config.sections.data import DataConfig, DigitsConfig, GlobalConfig, PartitionConfig
-from shoal.config.sections.exchange import AllReduceConfig, ExchangeConfig, StagesConfig, compressions
+from shoal.config.sections.exchange import (
+    AllReduceConfig,
+    ExchangeConfig,
+    RobustConfig,
+    StagesConfig,
+    compressions,
+    stages_of,
+)
 from shoal.config.sections.launch import LaunchConfig
 from shoal.config.sections.memory import MemoryConfig
 from shoal.config.sections.model import CrossEntropyConfig, LenetConfig, LossConfig, ModelConfig
@@ -47,8 +54,10 @@ class RunConfig(Checked):
     """Device; auto: GPUs if there is one for each worker, else the CPU."""
     engine: Literal["torch", "tape", "static"] = "torch"
     """What computes gradients: torch's autograd, shoal's tape, or shoal's static graph, compiled at the first batch."""
-    precision: Literal["float32", "tf32", "bf16"] = "float32"
-    """Number format of matrix products; bf16: autocast, weights in float32. tf32: on a GPU, relative error 1e-3."""
+    precision: Literal["float32", "tf32", "bf16", "fp16"] = "float32"
+    """Number format of matrix products; bf16, fp16: autocast, weights in float32. tf32: on a GPU, error 1e-3."""
+    compile: bool = False
+    """Compile the model with torch.compile: a slow first step, then often faster ones; equal within rounding."""
     threads: Count | None = None
     """CPU threads of each worker; none: torch's default."""
     mesh: str = ""
@@ -156,6 +165,8 @@ def named_code(config: RunConfig) -> list[tuple[str, Custom]]:
         chosen.append(("strategy.unit_of", Custom(name=config.sync.unit_of)))
     if is_own(config.pipeline.schedule):
         chosen.append(("pipeline.schedule", Custom(name=config.pipeline.schedule)))
+    rules = (each.rule for each in stages_of(config.exchange) if isinstance(each, RobustConfig))
+    chosen += [("exchange.rule", Custom(name=rule)) for rule in rules if is_own(rule)]
     codecs = (exchange.codec for exchange in compressions(config.exchange))
     chosen += [("exchange.codec", Custom(name=codec)) for codec in codecs if is_own(codec)]
     chosen += [("logger", Custom(name=name)) for name in config.output.logger if ":" in name]
@@ -181,6 +192,7 @@ _EVERYWHERE = _BOTH + _WORKERS
 MAY_DIFFER: dict[str, Collection[Where]] = {
     # Where a run computes, and where it reads and writes.
     **dict.fromkeys(("device", "threads", "data.dir", "data.path", "data.loaders"), _EVERYWHERE),
+    "compile": _BOTH,
     **dict.fromkeys(("output.trace", "output.logger"), _EVERYWHERE),
     **dict.fromkeys(("output.dir", "output.name"), _COMPARED + _WORKERS),
     "checkpoint.*": _BOTH,

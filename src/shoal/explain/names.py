@@ -9,7 +9,7 @@ from typing import Any
 
 from shoal.config.kinds import kinds_of, literals
 from shoal.config.sections.compression import CODEC_ROWS
-from shoal.config.sections.exchange import ByConfig, RobustConfig
+from shoal.config.sections.exchange import RULES, ByConfig
 from shoal.config.sections.sync import STRATEGIES
 from shoal.errors import ConfigError
 from shoal.nearest import did_you_mean
@@ -35,7 +35,7 @@ KINDS: Mapping[str, Kind] = {
     "codec": Kind("codec", tuple(CODEC_ROWS), f"{_DDP} --workers 2 --exchange compressed:{{name}}"),
     "rule": Kind(
         "robust rule",
-        literals(kinds_of(RobustConfig)["rule"]),
+        RULES,
         f'{_DDP} --workers 5 --exchange robust:{{name}} --fault "rank=1,gradient=flip"',
     ),
     "schedule": Kind(

@@ -28,6 +28,7 @@ from shoal.memory.sizes import accumulates, may_use_gpu, samples_per_step, sizes
 from shoal.memory.workers import as_worker, in_workers
 from shoal.strategies.exchange.compressed import Compressed
 from shoal.strategies.exchange.exchange import Exchange
+from shoal.strategies.gradient_engine import AUTOCAST
 from shoal.strategies.memory import (
     ACTIVATIONS,
     FLAT,
@@ -214,7 +215,7 @@ def _predicted(
     assert config.sync is not None
     sizes = sizes_of(config, model, params, is_gpu, maps_memory)
     # Which operations a GPU computes in bfloat16 is not known here.
-    is_known = config.engine == "torch" and not (is_gpu and config.precision == "bf16")
+    is_known = config.engine == "torch" and not (is_gpu and config.precision in AUTOCAST)
     if is_known and not _divides_model(config):
         sizes = _with_activations(config, sizes, batch)
     found = [*components(config.sync.name, sizes), *exchange_state(config, params)]

@@ -33,7 +33,7 @@ from shoal.memory.process import memory_id
 from shoal.models.builder import MODELS, on_meta
 from shoal.models.losses import of_pair
 from shoal.nested import call, leaves, mapped
-from shoal.strategies.gradient_engine import backward_from
+from shoal.strategies.gradient_engine import AUTOCAST, backward_from
 from shoal.training.memory.checkpointing import recomputed_blocks
 from shoal.training.memory.offloading import SMALLEST
 from shoal.training.memory.prepare import store_parameters
@@ -45,13 +45,13 @@ Autocast = Callable[[], AbstractContextManager[object]]
 @contextmanager
 def sized_model(config: RunConfig, dataset: DataSet) -> Generator[tuple[nn.Module, Autocast]]:
     """The model of a run as it computes on a CPU, to be called inside, and the context of its passes."""
-    if config.precision != "bf16" or isinstance(config.model, Custom):
+    if config.precision not in AUTOCAST or isinstance(config.model, Custom):
         yield without_memory(config, dataset), nullcontext
         return
     with FakeTensorMode():
         model = MODELS[config.model.name](dataset.input_shape, dataset.outputs, **options_of(config.model))
         store_parameters(config, model)
-        yield model, lambda: torch.autocast("cpu", torch.bfloat16)
+        yield model, lambda: torch.autocast("cpu", AUTOCAST[config.precision])
 
 
 def without_memory(config: RunConfig, dataset: DataSet) -> nn.Module:

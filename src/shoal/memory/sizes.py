@@ -24,6 +24,7 @@ from shoal.strategies.buckets.gradient_slots import covered
 from shoal.strategies.buckets.plan import plan
 from shoal.strategies.buckets.reducer import MOVED_BYTES
 from shoal.strategies.ddp.settings import DdpConfig
+from shoal.strategies.gradient_engine import AUTOCAST
 from shoal.strategies.local.local import averaging_every_step
 from shoal.strategies.local.settings import LocalConfig
 from shoal.strategies.memory import Sizes
@@ -161,7 +162,7 @@ def _fresh(config: RunConfig, model: nn.Module, params: Mapping[str, Tensor], is
     if config.engine == "static":
         return sum(sizes.values())  # the compiled graph keeps memory for all of them
     has_slots = isinstance(config.sync, DdpConfig | OneCopyConfig) and config.engine == "torch" and not is_gpu
-    computes_there = has_slots and config.precision != "bf16" and not accumulates(config)
+    computes_there = has_slots and config.precision not in AUTOCAST and not accumulates(config)
     in_slots = {id(layer.weight) for layer in covered(model)} if computes_there else set[int]()
     moved = [each for key, each in sizes.items() if each >= MOVED_BYTES and key not in in_slots]
     return max(moved, default=0) + sum(each for each in sizes.values() if each < MOVED_BYTES)

@@ -147,7 +147,7 @@ def techniques_as_text(config: RunConfig, rows: Sequence[dict[str, object]]) -> 
         lines.append(f"{label:<28}{row['takes_away']!s:<16}{formula}{''.join(measured)}{time:>9}".rstrip())
     lines += [""]
     if any(row["formula_is_bound"] for row in rows):
-        lines.append(f"≥: products in bfloat16 need up to {_mib(bf16_bytes())} MiB beside the tensors")
+        lines.append(f"≥: products in 16 bits need up to {_mib(bf16_bytes())} MiB beside the tensors")
     if any(row["formula_bytes"] is None for row in rows):
         lines.append("–: a part of it is not known without running the model")
     if is_measured:

@@ -223,8 +223,8 @@ def technique_rows(config: RunConfig, is_measured: bool = True) -> list[dict[str
             "is_exact": variant.is_exact,
             "formula_bytes": _sum(parts),
             "changes": _changes(plain_parts, parts),
-            # Products in bfloat16 need memory beside the tensors.
-            "formula_is_bound": variant.config.precision == "bf16",
+            # Products in 16 bits need memory beside the tensors.
+            "formula_is_bound": variant.config.precision in ("bf16", "fp16"),
         }
         if plain is not None:
             try:
@@ -288,7 +288,7 @@ def formula_parts(config: RunConfig) -> Parts | None:
 
 
 def bf16_bytes() -> int:
-    """The most that products in bfloat16 were seen to need beside the tensors: oneDNN's AMX kernels need buffers."""
+    """The most that products in 16 bits were seen to need beside the tensors: oneDNN's AMX kernels need buffers."""
     has_amx = torch.cpu._is_amx_tile_supported()  # pyright: ignore[reportPrivateUsage]
     return (12 if has_amx else 4) * MIB
 

@@ -1,6 +1,5 @@
 """Build the model of a configuration, with its initial weights."""
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +12,7 @@ from shoal.config.kinds import options_of
 from shoal.config.sections.model import BuiltInModelConfig, ModelConfig
 from shoal.config.sections.values import Custom
 from shoal.errors import ConfigError
+from shoal.models.common import random_state_kept
 from shoal.models.initialise import initialise
 from shoal.models.lenet import lenet
 from shoal.models.mlp import linear, mlp
@@ -27,9 +27,6 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "transformer": transformer,
 }
 """Each takes (input_shape, outputs), and the options of its configuration by keyword."""
-
-# Torch's random state is global to the process: two threads must not seed it at once.
-_GLOBAL_RANDOM_STATE = threading.Lock()
 
 
 def build(config: ModelConfig, input_shape: tuple[int, ...], outputs: int, seed: int) -> nn.Module:
@@ -84,7 +81,7 @@ def without_weights(config: BuiltInModelConfig, input_shape: tuple[int, ...], ou
 
 
 def _build_custom(config: Custom, seed: int) -> nn.Module:
-    with calling("model", config), _GLOBAL_RANDOM_STATE, torch.random.fork_rng(devices=[]):
+    with calling("model", config), random_state_kept():
         function = load("model", config)
         check_options("model", config, function)
         torch.default_generator.manual_seed(seed)

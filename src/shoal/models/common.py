@@ -1,8 +1,10 @@
 """Shared by the networks, and by everything that runs a model of any kind."""
 
+import threading
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
+import torch
 from torch import nn
 
 from shoal.errors import ConfigError, WrapperError
@@ -53,3 +55,18 @@ def evaluation_mode(model: nn.Module) -> Generator[None]:
     finally:
         for module, training in modes:
             module.training = training
+
+
+# Torch's random state is global to the process: two threads must not seed it at once.
+_RANDOM_STATE = threading.Lock()
+
+
+@contextmanager
+def random_state_kept(device: torch.device | None = None) -> Generator[None]:
+    """Within this context torch's random state is this thread's; after it, as before: the CPU's and a GPU's.
+
+    Not safe: waiting for another worker inside, which may be a thread that waits for the context.
+    """
+    devices = [device] if device is not None and device.type == "cuda" else []
+    with _RANDOM_STATE, torch.random.fork_rng(devices=devices):
+        yield

@@ -27,9 +27,13 @@ from shoal.models.common import evaluation_mode
 from shoal.models.losses import CountedLoss
 from shoal.models.metrics import Measure
 from shoal.nested import call
+from shoal.strategies.compiled import Compiled
+from shoal.strategies.loss_scale import LossScale
 from shoal.strategies.strategy import Gradients, Share, Sums
 
-Precision = Literal["float32", "tf32", "bf16"]
+Precision = Literal["float32", "tf32", "bf16", "fp16"]
+AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+"""Formats of matrix products whose weights stay in float32."""
 
 Loss = Callable[[Any, Any], Tensor]
 """`loss(outputs, labels)`: the sum over the samples; of nested samples, outputs and labels are what they are there."""
@@ -59,23 +63,34 @@ def build_engine(
     span: SpanRecorder,
     precision: Precision = "float32",
     saving: Saving | None = None,
+    compiled: Compiled | None = None,
+    loss_scale: LossScale | None = None,
     function: Loss | None = None,
 ) -> GradientEngine:
-    """The engine of that name for a model and a loss; only torch's supports `precision` and `saving`.
+    """The engine of that name for a model and a loss; only torch's supports `precision` and what follows it.
 
-    `function` is the loss if it has been built already, for torch's.
+    `function` is the loss if it has been built already.
     """
     if name == "torch":
-        return _by_torch(model, function or models.build_loss(loss), span, precision, saving)
+        built = function or models.build_loss(loss)
+        return _by_torch(model, built, span, precision, saving, compiled, loss_scale)
     return _by_our_own(name, model, loss, span)
 
 
 def _by_torch(
-    model: nn.Module, loss: Loss, span: SpanRecorder, precision: Precision, saving: Saving | None
+    model: nn.Module,
+    loss: Loss,
+    span: SpanRecorder,
+    precision: Precision,
+    saving: Saving | None,
+    compiled: Compiled | None,
+    loss_scale: LossScale | None,
 ) -> GradientEngine:
-    # In bf16 weights, gradients and loss stay in float32. bfloat16 has the range of float32: no loss scaling is needed.
+    # Weights, gradients and loss stay in float32. bfloat16 has the range of float32, float16 needs a loss scale.
     # (tf32 is a setting of the whole process: see `torch_settings`.)
-    in_precision = partial(torch.autocast, dtype=torch.bfloat16) if precision == "bf16" else nullcontext
+    in_precision = (
+        partial(torch.autocast, dtype=AUTOCAST[precision]) if precision in AUTOCAST else nullcontext
+    )
 
     @contextmanager
     def with_saving(device: str) -> Generator[None]:
@@ -86,15 +101,22 @@ def _by_torch(
     autocast = in_precision if saving is None else with_saving
 
     def gradients(batch: Batch, scale: float) -> Tensor:
-        with span("forward", "compute"), autocast(batch.device.type):
-            loss_sum = loss(call(model, batch.inputs), batch.labels)
-        with span("backward", "compute"):
+        kind = "compute" if compiled is None else compiled.kind(batch.num_samples)
+        with span("forward", kind), autocast(batch.device.type):
+            loss_sum = loss(call(model, batch.inputs, compiled), batch.labels)
+        if loss_scale is not None:
+            scale *= loss_scale.factor
+            # The product is no number in float16.
+            loss_sum = loss_sum.float() if loss_sum.dtype == torch.float16 else loss_sum
+        with span("backward", kind):
             backward_from(loss_sum, loss_sum.new_full((), scale))
         return loss_sum.detach()
 
     params: dict[str, Tensor] = {
         name: param for name, param in model.named_parameters() if param.requires_grad
     }
+    if loss_scale is not None:
+        loss_scale.divide(params.values())
     return GradientEngine(gradients, params, torch_on_final, autocast)
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from shoal.comm.group import Group
 from shoal.errors import ConfigError, DivergedError, NothingCountedError
 from shoal.strategies.exchange.exchange import Exchange
+from shoal.strategies.loss_scale import LossScale
 from shoal.strategies.strategy import Share
 
 GIANT = 1e4
@@ -149,12 +150,15 @@ class Guard:
         sharded_over: Sequence[Group] = (),
         remedies: Remedies = ALL_REMEDIES,
         total: TotalOfRows = exact_total,
+        loss_scale: LossScale | None = None,
         count_of_share: Callable[[], Tensor | float] | None = None,
     ) -> None:
         """`group` has one worker of each replica; `total` sums the losses of all workers.
 
         `count_of_share` is this worker's count (`Layout.take_count`), of a loss that counts.
         """
+        self.loss_scale = loss_scale
+        """The factor that a step may overflow with (`--precision fp16`)."""
         self.count_of_share = count_of_share
         self._num_samples = 1
         """Of all workers in the last step: what losses and gradients are divided by."""
@@ -173,7 +177,7 @@ class Guard:
     @property
     def can_wait(self) -> bool:
         """Whether the host may read a table some steps later: only if a bad number ends the run."""
-        return self._on_nonfinite == "stop" and not self._exchange.tolerates
+        return self._on_nonfinite == "stop" and not self._exchange.tolerates and self.loss_scale is None
 
     def look(self, *gradients: Tensor) -> None:
         """Measure gradients of this worker, before they are exchanged."""
@@ -269,7 +273,13 @@ class Guard:
             self._last_loss = self._total(losses, like)
             if scale is not None:
                 self._last_loss *= scale
+            if self.loss_scale is not None:
+                self.loss_scale.was_finite()
             return GuardVerdict(like.new_full((), self._last_loss), True, stop_signal, scale)
+        # With finite losses it was backward that overflowed.
+        if self.loss_scale is not None and math.isfinite(sum(losses)) and self.loss_scale.overflowed():
+            total = self._total(losses, like) * (scale or 1.0)
+            return GuardVerdict(like.new_full((), total), False, stop_signal)
         what = _what_is_bad(bad, losses, squares, self._replica_size)
         may_update = self._may_update(bad, what, warns=is_alone or self._group.rank == 0)
         good_loss = self._total([0.0 if rank in bad else loss for rank, loss in enumerate(losses)], like)
@@ -289,7 +299,8 @@ class Guard:
         times_so_far = repeated(self._times_bad[()])
         if warns and times_so_far is not None:
             warnings.warn(f"{what}: the step is left out{times_so_far}", stacklevel=3)
-        return GuardVerdict(like.new_full((), self._last_loss), False, stop_signal)
+        standing = self._last_loss if math.isfinite(self._last_loss) else 0.0
+        return GuardVerdict(like.new_full((), standing), False, stop_signal)
 
     def decide_later(self, table: Tensor, like: Tensor) -> LaterVerdict:
         """Decide on the device, and on the host later.

@@ -51,6 +51,16 @@ def is_elementwise(optimizer: torch.optim.Optimizer) -> bool:
     return bool(getattr(optimizer, "elementwise", False)) or type(optimizer) in _ELEMENTWISE
 
 
+def check_elementwise(optimizer: torch.optim.Optimizer, otherwise: str) -> None:
+    """Refuse an optimizer whose parameters cannot be divided among workers; `otherwise` is what takes it."""
+    if not is_elementwise(optimizer):
+        raise ConfigError(
+            f"{type(optimizer).__name__} is not known to update each element on its own, so its parameters cannot be "
+            "divided among workers",
+            f"Use {otherwise}, or declare `elementwise = True` in the optimizer's class.",
+        )
+
+
 def updates_alone(optimizer: torch.optim.Optimizer) -> bool:
     """Whether one step of all parameters equals a step of each alone: the optimizer counts steps for each parameter."""
     return isinstance(optimizer, Elementwise | Compact) or type(optimizer) in _ELEMENTWISE
@@ -168,12 +178,7 @@ class Update:
 
     def check_divisible(self, otherwise: str = "--strategy ddp") -> None:
         """Refuse an optimizer whose parameters cannot be divided among workers; `otherwise` is what takes it."""
-        if not is_elementwise(self.optimizer):
-            raise ConfigError(
-                f"{type(self.optimizer).__name__} is not known to update each element on its own, so its parameters "
-                "cannot be divided among workers",
-                f"Use {otherwise}, or declare `elementwise = True` in the optimizer's class.",
-            )
+        check_elementwise(self.optimizer, otherwise)
 
     def over(self, slices: Updated, keeper: MakeKeeper | None = None) -> "Update":
         """The same update of other tensors: of the slices that a worker owns. `keeper` keeps the optimizer's state."""

@@ -1,5 +1,6 @@
 """Builds everything that a run needs from its config. Errors are raised here, before anything is written."""
 
+import warnings
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -37,6 +38,7 @@ from shoal.strategies.exchange.kept import KeptOnly
 from shoal.strategies.guard import Guard, Remedies, exact_total
 from shoal.strategies.layout.layout import Layout
 from shoal.strategies.leaf_sums import total_of_rows
+from shoal.strategies.loss_scale import LossScale
 from shoal.strategies.pieces.freed_memory import return_large_memory_at_once
 from shoal.strategies.replicas.sync import SyncParts
 from shoal.strategies.replicas.user_sync import build_user_sync
@@ -44,7 +46,7 @@ from shoal.strategies.strategy import Strategy, TrainingClock
 from shoal.strategies.update import Update
 from shoal.training.evaluation import BestEpoch
 from shoal.training.memory.prepare import storage_of, store_parameters
-from shoal.training.progress import total_steps
+from shoal.training.progress import epoch_of, total_steps
 from shoal.training.prune.pruning import prepare
 from shoal.training.run import Run
 from shoal.training.setup.build_layout import build_layout, check_stages, with_cut
@@ -88,6 +90,12 @@ def build(
     model, counts = build_checked(config, dataset)
     if counts:
         config.check_found(COUNTED)
+    if config.train.coupled and group.rank == 0:
+        warnings.warn(
+            "--train.coupled: the loss of a sample depends on the others that its worker computes with it, so results "
+            "depend on the number of workers and on --micro-batch",
+            stacklevel=2,
+        )
     measures = build_measures(config, model, dataset)
     best = BestEpoch.of(config.stop, dataset, measures)
     widths, rewound = prepare(model, config, mapped(Tensor.cpu, few_inputs(dataset)), resumed)
@@ -96,16 +104,19 @@ def build(
     workers = group.size - config.num_servers
     _check_work(config, dataset, model, workers, device)
     span = SpanRecorder(clock or clock_of(device))
-    train, num_samples = config.train, len(dataset.train)
-    batch_size = train.batch_size if isinstance(train.batch_size, int) else num_samples
-    steps = total_steps(num_samples, batch_size, train.epochs, train.steps)
+    train = config.train
+    batch_size, epoch_samples = epoch_of(train, len(dataset.train))
+    steps = total_steps(epoch_samples, batch_size, train.epochs, train.steps)
     training_clock = TrainingClock(total_steps=steps, span=span)
     peers = _peers(config, group)
     serves = group.rank >= group.size - config.num_servers
     mesh = Mesh(alone(), {"data": 1}) if serves else Mesh(peers, config.axes)
-    check_stages(config, model, few_inputs(dataset))
-    config = with_cut(config, mesh, model, few_inputs(dataset), batch_size)
-    layout = build_layout(config, mesh, model, few_inputs(dataset), span, training_clock, measures, counts)
+    order = check_stages(config, model, few_inputs(dataset))
+    config = with_cut(config, mesh, model, few_inputs(dataset), batch_size, order)
+    loss_scale = LossScale() if config.precision == "fp16" else None
+    layout = build_layout(
+        config, mesh, model, few_inputs(dataset), span, training_clock, measures, order, loss_scale, counts
+    )
     data_axis = peers if serves else mesh.axis("data") or alone()
     if train.reduction == "invariant":
         data_axis = tree_summed(data_axis)
@@ -115,7 +126,7 @@ def build(
     if masks is not None:
         exchange = KeptOnly(exchange, masks)
     world = group if config.num_servers else None
-    parts = _sync_parts(config, layout, data_axis, exchange, masks, world, training_clock)
+    parts = _sync_parts(config, layout, data_axis, exchange, masks, world, training_clock, loss_scale)
     strategy = _build_sync(config, parts)
     return Run(
         config=config,
@@ -128,6 +139,7 @@ def build(
         workers=workers,
         span=span,
         batch_size=batch_size,
+        epoch_samples=epoch_samples,
         total_steps=steps,
         training_clock=training_clock,
         division=divisions(config, dataset, strategy.data_size),
@@ -138,6 +150,7 @@ def build(
         masks=masks,
         measures=measures,
         best=best,
+        loss_scale=loss_scale,
     )
 
 
@@ -158,6 +171,7 @@ def _sync_parts(
     masks: WeightMasks | None,
     world: Group | None,
     training_clock: TrainingClock,
+    loss_scale: LossScale | None,
 ) -> SyncParts:
     train, in_backward = config.train, config.memory.step_in_backward
     update = Update(
@@ -170,7 +184,7 @@ def _sync_parts(
     total = total_of_rows if train.reduction == "invariant" else exact_total
     counted = None if layout.counter is None else layout.take_count
     remedies, sharded = remedies_of(config), layout.sharded_over
-    guard = Guard(data_axis, exchange, train.on_nonfinite, sharded, remedies, total, counted)
+    guard = Guard(data_axis, exchange, train.on_nonfinite, sharded, remedies, total, loss_scale, counted)
     return SyncParts(layout, update, data_axis, exchange, guard, world, training_clock, in_backward)
 
 
@@ -200,7 +214,7 @@ def build_checked(config: RunConfig, dataset: DataSet) -> tuple[nn.Module, bool]
             )
     model = models.build(config.model, dataset.input_shape, dataset.outputs, config.seed)
     inputs, labels = (mapped(Tensor.cpu, each) for each in (few_inputs(dataset), dataset.train.labels))
-    return model, models.check_fit(model, config.loss, inputs, labels)
+    return model, models.check_fit(model, config.loss, inputs, labels, config.train.coupled)
 
 
 def build_measures(config: RunConfig, model: nn.Module, dataset: DataSet) -> tuple[Measure, ...]:

@@ -38,7 +38,7 @@ def train(run: Run, progress: Progress) -> Progress:
         return serve(run, progress)
     while not run.is_done(progress) and not run.stopped_by:
         progress = train_epoch(run, progress)
-        if progress.consumed == len(run.data.train):
+        if progress.consumed == run.epoch_samples:
             progress = end_epoch(run, progress)
     for hook in run.hooks:
         hook.end()
@@ -47,7 +47,7 @@ def train(run: Run, progress: Progress) -> Progress:
 
 def train_epoch(run: Run, progress: Progress) -> Progress:
     """Train the remaining steps of this epoch."""
-    num_samples, rank = len(run.data.train), run.strategy.data_rank
+    num_samples, rank = run.epoch_samples, run.strategy.data_rank
     progress = progress.among(run.strategy.data_size)
     division = run.division(progress)
     if run.strategy.takes_turns:
@@ -75,7 +75,7 @@ def train_by_turns(run: Run, first: Progress, division: Division) -> Progress:
 
     Each worker takes the next share that is free; of its own shares it knows the losses. All end after the same step.
     """
-    num_samples = len(run.data.train)
+    num_samples = run.epoch_samples
     end = run.next_meeting(first)
     own = replace(first, epoch_loss_sum=0.0)
     while isinstance(turn := run.strategy.next_turn(first.step, end), Turn):
@@ -121,7 +121,7 @@ def step(run: Run, at: Progress, mine: Tensor, count: int) -> tuple[StepResult, 
 
 def parts_ahead(run: Run, at: Progress, division: Division) -> Iterator[Tensor]:
     """The indices of the parts that this worker computes from here to the end of the epoch."""
-    num_samples, rank = len(run.data.train), run.strategy.data_rank
+    num_samples, rank = run.epoch_samples, run.strategy.data_rank
     for consumed in range(at.consumed, num_samples, run.batch_size):
         count = min(run.batch_size, num_samples - consumed)
         mine = division.step(at.epoch, consumed, count, rank)
@@ -143,7 +143,7 @@ def serve(run: Run, progress: Progress) -> Progress:
     def stepped(result: StepResult, num_samples: int, lr: float) -> None:
         nonlocal progress
         progress = run.log.step(progress.after_step(num_samples), result, num_samples, lr)
-        if progress.consumed == len(run.data.train):
+        if progress.consumed == run.epoch_samples:
             progress = progress.after_epoch()
 
     def record(event: dict[str, Any]) -> None:

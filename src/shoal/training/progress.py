@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from shoal.errors import CheckpointError
+from shoal.config.sections.train import TrainConfig
+from shoal.errors import CheckpointError, ConfigError
 
 COUNTS = ("step", "epoch", "consumed", "divided_among", "best_step", "best_epoch")
 MAY_BE_NONE = ("last_epoch_loss", "best_value")
@@ -92,6 +93,23 @@ class Progress:
     def final_loss(self) -> float | None:
         """Mean training loss over the current epoch so far; between epochs, over the last one."""
         return self.epoch_loss_sum / self.consumed if self.consumed else self.last_epoch_loss
+
+
+def epoch_of(train: TrainConfig, num_samples: int) -> tuple[int, int]:
+    """The samples of a batch, and of an epoch: of all batches, or with `--train.drop_last` of whole ones.
+
+    >>> epoch_of(TrainConfig(batch_size=64), 100), epoch_of(TrainConfig(batch_size=64, drop_last=True), 100)
+    ((64, 100), (64, 64))
+    """
+    batch_size = train.batch_size if isinstance(train.batch_size, int) else num_samples
+    if not train.drop_last:
+        return batch_size, num_samples
+    if batch_size > num_samples:
+        raise ConfigError(
+            f"--train.drop_last leaves no batch: {num_samples:,} samples are fewer than a batch of {batch_size:,}",
+            f"Use a batch size (--batch-size) of at most {num_samples}, or leave --train.drop_last out.",
+        )
+    return batch_size, num_samples - num_samples % batch_size
 
 
 def total_steps(num_samples: int, batch_size: int, epochs: int, limit: int | None) -> int:

@@ -65,6 +65,13 @@ class Result:
     """The id of the run, in all files of its folder; empty for a run that an older version began."""
     bytes_mapped: int = 0
     """Of `bytes_sent`, the bytes that did not travel because workers map each other's memory."""
+    compile_s: float = 0.0
+    """With `--compile` or `--engine static`, the time that this worker compiled in this attempt, mostly in its first
+    step; not a part of `seconds`."""
+    loss_scale: float | None = None
+    """With `--precision fp16`, the factor on the loss at the end."""
+    left_out: int | None = None
+    """With `--precision fp16`, the steps that were left out because a gradient overflowed, over all attempts."""
 
     def __repr__(self) -> str:
         words = [f"{self.strategy}, {self.workers} worker{'s' * (self.workers > 1)}"]

@@ -17,6 +17,7 @@ from shoal.events.spans import SpanRecorder
 from shoal.models.metrics import Measure
 from shoal.prune.masks import WeightMasks
 from shoal.strategies.exchange.exchange import Exchange
+from shoal.strategies.loss_scale import LossScale
 from shoal.strategies.strategy import Share, Strategy, TrainingClock
 from shoal.training.evaluation import BestEpoch, Metrics
 from shoal.training.hooks.hook import Hook
@@ -47,6 +48,8 @@ class Run:
     span: SpanRecorder
     batch_size: int
     """Global batch size: samples per step over all workers."""
+    epoch_samples: int
+    """Samples of an epoch, which `--train.drop_last` makes fewer than the data set has."""
     total_steps: int
     """Steps of the whole run."""
     training_clock: TrainingClock
@@ -67,6 +70,8 @@ class Run:
     """The metrics of evaluations, beside loss and accuracy."""
     best: BestEpoch | None
     """Compares epochs, where there is a validation set."""
+    loss_scale: LossScale | None
+    """The factor on the loss, with `--precision fp16`."""
 
     # From here on: of a run that has begun.
     folder: RunFolder = field(init=False)
@@ -104,7 +109,7 @@ class Run:
 
     def next_meeting(self, progress: Progress) -> int:
         """The step before which workers that take turns meet: the end of the epoch or of the run, or a checkpoint."""
-        remaining = -(-(len(self.data.train) - progress.consumed) // self.batch_size)
+        remaining = -(-(self.epoch_samples - progress.consumed) // self.batch_size)
         end = min(progress.step + remaining, self.total_steps)
         return next((step for step in range(progress.step + 1, end) if self.is_save_due(step)), end)
 
@@ -143,6 +148,7 @@ class Run:
             hint += " Or normalise over all workers: --strategy.sync_batchnorm true (ddp, zero)." * (
                 mine < count
             )
+            hint += " Or leave the last batch out: --train.drop_last true." * (count < self.batch_size)
         raise ConfigError(
             f"batch norm needs 2 values per channel or more, and has 1 in step {step}: the batch has {count} "
             f"sample{'s' * (count > 1)}, and this worker's share is {mine}",

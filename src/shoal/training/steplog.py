@@ -37,7 +37,7 @@ class _Pending(NamedTuple):
 class StepLog:
     """Logs every step of the loop, and adds losses and seconds to `progress` when they are known.
 
-    Seconds count training only: not evaluation, checkpoints or compiling (`--engine static`).
+    Seconds count training only: not evaluation, checkpoints or compiling.
 
     `calls` is the list to which the traced group appends its spans.
     """
@@ -65,6 +65,8 @@ class StepLog:
         """The stop signal, once all workers have it; 0 for none."""
         self.sent_bytes = self.mapped_bytes = 0
         """Bytes that left this worker in the steps so far, and how many of them did not travel (`MAPPED`)."""
+        self.compile_s = 0.0
+        """Seconds in which this worker compiled (`--engine static`, `--compile`)."""
 
     def begin(self, step: int) -> None:
         """Decide whether the spans of the next step are measured."""
@@ -95,7 +97,9 @@ class StepLog:
         for entry, loss in zip(pending, losses, strict=True):
             record = self._record(entry, loss)
             records.append(record)
-            training_s -= record["totals_ns"].get("compile", 0) / 1e9
+            compile_s = record["totals_ns"].get("compile", 0) / 1e9
+            training_s -= compile_s
+            self.compile_s += compile_s
         seconds = self._divided(max(0.0, training_s), pending)
         self._since, self._last_end = now, pending[-1].end
         for entry, record, step_s in zip(pending, records, seconds, strict=True):

@@ -166,11 +166,13 @@ def _events(run: Run, resumed: RunFolder | None) -> EventFile:
 
 def _restore(run: Run, folder: RunFolder) -> checkpoint.Checkpoint:
     run.group.beat(BUSY_S)
-    samples, batch_size = len(run.data.train), run.batch_size
+    samples, batch_size = run.epoch_samples, run.batch_size
     saved = checkpoint.latest(folder.checkpoints, lambda progress: progress.check_fits(samples, batch_size))
     pieces = saved.pieces()
     run.strategy.load(pieces)
     run.random.load(pieces)
+    if run.loss_scale is not None:
+        run.loss_scale.load(pieces)
     return saved
 
 
@@ -220,7 +222,7 @@ def _finish(run: Run, progress: Progress) -> Result:
         validation = evaluate(strategy.evaluate, data, data.validation, strategy.copies, run.measures)
     sha256 = _export(run) if done else weights_sha256(strategy.pieces(), group)
     strategy.close()
-    samples = progress.epoch * len(data.train) + progress.consumed
+    samples = progress.epoch * run.epoch_samples + progress.consumed
     totals = group.totals if group.size > 1 else {}
     return Result(
         status="completed" if done else "interrupted",
@@ -243,6 +245,9 @@ def _finish(run: Run, progress: Progress) -> Result:
         samples_per_s=round(samples / progress.seconds, 3) if progress.seconds else 0.0,
         bytes_sent=bytes_sent,
         bytes_mapped=bytes_mapped,
+        compile_s=round(run.log.compile_s, 6),
+        loss_scale=None if run.loss_scale is None else run.loss_scale.factor,
+        left_out=None if run.loss_scale is None else run.loss_scale.left_out,
         wait_s=round(sum(total.blocked_ns for total in totals.values()) / 1e9, 6),
         weights_sha256=sha256,
         run=str(run.folder.path),

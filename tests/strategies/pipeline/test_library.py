@@ -70,6 +70,44 @@ def test_trains_like_one_machine(workers, options):
         torch.testing.assert_close(state[name], tensor, rtol=1e-12, atol=1e-12)
 
 
+class Ordinary(nn.Module):
+    """Its forward pass alone says the order of its modules."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.act, self.second = nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 7)
+        self.last = nn.Linear(7, 3)
+
+    def forward(self, inputs):
+        return self.last(self.act(self.second(self.act(self.first(inputs)))))
+
+
+@pytest.mark.parametrize("cut", [["second"], []])
+def test_the_order_of_an_ordinary_module_is_observed_with_the_example(cut):
+    expected = Ordinary().double()
+    loss = nn.functional.cross_entropy(expected(INPUTS), LABELS)
+    loss.backward()
+    models = [Ordinary().double() for _ in range(2)]
+
+    def work(group):
+        module = models[group.rank]
+        with pytest.raises(ConfigError, match="cannot cut Ordinary into stages|needs to know where to cut"):
+            shoal.Pipeline(module, group, loss=nn.CrossEntropyLoss(), cut=cut)
+        pipe = shoal.Pipeline(module, group, loss=nn.CrossEntropyLoss(), cut=cut, example=INPUTS)
+        value = pipe.step(INPUTS, LABELS)
+        gradients = {name: each.grad for name, each in module.named_parameters() if each.grad is not None}
+        return value, gradients, pipe.whole_state_dict()
+
+    members = run_threads(2, work)
+    assert members[0][2].keys() == expected.state_dict().keys()
+    for value, gradients, _ in members:
+        assert value.item() == pytest.approx(loss.item(), rel=1e-12)
+        assert 2 <= len(gradients) < 6
+        for name, gradient in gradients.items():
+            torch.testing.assert_close(gradient, expected.get_parameter(name).grad, rtol=1e-12, atol=1e-12)
+
+
 def test_async_updates_after_every_micro_batch_as_a_run_does():
     inputs, labels = samples()
     batch = Batch(inputs[:12], labels[:12], 12)

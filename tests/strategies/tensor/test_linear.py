@@ -8,15 +8,21 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from shoal.comm.threads.group import run_threads
 from shoal.comm.traced import traced
 from shoal.models.transformer import Attention
+from shoal.strategies.tensor.attention import DividedMultiheadAttention
 from shoal.strategies.tensor.convolution import ColumnConv2d, RowConv2d
 from shoal.strategies.tensor.linear import ColumnLinear, RowLinear
-from shoal.strategies.tensor.transformer import GatheredEmbedding, RowEmbedding, divided_attention
+from shoal.strategies.tensor.transformer import ColumnEmbedding, RowEmbedding, divided_attention
 
 SAMPLES, FLOAT = 3, 4
 
 
 def attention(group):
     return divided_attention(Attention(8, 4), group, "attention")
+
+
+def torch_attention(group):
+    layer = DividedMultiheadAttention(nn.MultiheadAttention(8, 4, batch_first=True), group, "attention")
+    return lambda x: layer(x, x, x, need_weights=False)[0]
 
 
 PICTURES = SAMPLES * 5 * 5
@@ -50,10 +56,17 @@ LAYERS = {
         (SAMPLES * 8, 0),
     ),
     "width": (
-        lambda g: GatheredEmbedding(nn.Embedding(10, 8), g, "e"),
+        lambda g: ColumnEmbedding(nn.Embedding(10, 8), g, "e", gathers=True),
         None,
         (0, SAMPLES * 4),
         (0, SAMPLES * 4),
+    ),
+    "width, not gathered": (lambda g: ColumnEmbedding(nn.Embedding(10, 8), g, "e"), None, (0, 0), (0, 0)),
+    "torch's attention": (
+        torch_attention,
+        (SAMPLES, 7, 8),
+        (SAMPLES * 7 * 8, 0),
+        (2 * SAMPLES * 7 * 8, 0),
     ),
 }
 

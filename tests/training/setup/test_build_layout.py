@@ -82,6 +82,26 @@ class Skip(nn.Module):
 
     def as_sequence(self):
         return [("flat", nn.Flatten()), ("a", self.a), ("b", self.b)]
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.fc = nn.BatchNorm1d(8), nn.Linear(8, 8)
+
+    def forward(self, x):
+        return x + self.fc(self.norm(x)).tanh()
+
+class Blocks(nn.Module):
+    def __init__(self, function=False):
+        super().__init__()
+        self.flat, self.embed, self.function = nn.Flatten(), nn.Linear(64, 8), function
+        self.blocks, self.head = nn.ModuleList([Block(), Block(), Block()]), nn.Linear(8, 4)
+
+    def forward(self, x):
+        x = self.embed(self.flat(x))
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x.relu() if self.function else x)
 """
 
 
@@ -119,6 +139,47 @@ def test_a_model_of_ones_own_is_trained_and_evaluated(layout, train, own_models,
 def test_stages_that_are_not_the_model_are_refused(train, own_models):
     said = train(f"{DATA} --model own_stages:Skip --strategy pipeline --workers 2 --launcher threads", code=2)
     assert "the input of 'b' is not the output of 'a'" in said
+
+
+BLOCKS = f"{DATA} --model own_stages:Blocks --steps 5 --launcher threads"
+STAGES = "--strategy pipeline --workers 2 --pipeline.cut blocks.1"
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        f"{STAGES} --pipeline.microbatches 1",
+        f"{STAGES} --pipeline.microbatches 1 --pipeline.schedule async",
+        "--strategy pipeline --workers 3 --pipeline.microbatches 1 --pipeline.recompute",
+    ],
+)
+def test_a_model_that_declares_no_order_is_cut_at_its_modules(layout, train, own_models, tmp_path):
+    single = train(BLOCKS, name="single")
+    result = train(BLOCKS, layout, name="cut")
+    assert result["final_loss"] == pytest.approx(single["final_loss"], rel=1e-4)
+    assert_close(tmp_path / "cut", tmp_path / "single")
+
+
+@pytest.mark.parametrize("other", ["--strategy single --workers 1", "--mesh pipeline=3", ""])
+def test_stages_of_an_observed_order_are_resumed(other, train, own_models, tmp_path):
+    single = train(BLOCKS, name="single")
+    train(BLOCKS, STAGES, "--pipeline.microbatches 1 --steps 3")
+    resumed = train(f"--resume {tmp_path / 'run'} --steps 5 {other} --launcher threads --trust-code")
+    assert resumed["final_loss"] == pytest.approx(single["final_loss"], rel=1e-4)
+    assert_close(tmp_path / "run", tmp_path / "single")
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (f"{STAGES} --model.function true", "forward() calls relu between 'blocks.2' and 'head'"),
+        (f"{STAGES}.fc", "inside 'blocks.1', where forward() calls tanh, add after 'blocks.1.fc'"),
+        ("--strategy rpc --workers 2 --launcher processes", "cannot cut Blocks into stages"),
+    ],
+)
+def test_a_model_of_unknown_order_that_cannot_be_cut_is_refused(more, message, train, own_models, tmp_path):
+    assert message in train(BLOCKS, more, code=2)
+    assert not (tmp_path / "run").exists()
 
 
 MESHES = [

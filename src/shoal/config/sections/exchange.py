@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from shoal.config.custom import like
 from shoal.config.kinds import AtLeast, Checked, by_name, in_short
 from shoal.config.sections.compression import CompressedConfig
-from shoal.config.sections.values import Custom
+from shoal.config.sections.values import AmongOrOwn, Custom
 from shoal.errors import ConfigError, unknown
 
 
@@ -38,6 +38,9 @@ class ByConfig(Checked):
     """The algorithm; `shoal explain NAME` shows its messages."""
 
 
+RULES = ("median", "trimmed_mean", "krum")
+
+
 @dataclass(frozen=True)
 class RobustConfig(Checked):
     """A robust rule: aggregates the workers' buckets and tolerates bad workers; `robust:median` for short."""
@@ -45,8 +48,8 @@ class RobustConfig(Checked):
     SHORT: ClassVar[str] = "rule"
 
     name: Literal["robust"] = "robust"
-    rule: Literal["median", "trimmed_mean", "krum"] = "median"
-    """Coordinate median, trimmed mean, or Krum: the bucket whose neighbours are nearest."""
+    rule: Annotated[str, AmongOrOwn(RULES)] = "median"
+    """Coordinate median, trimmed mean, or Krum: the bucket whose neighbours are nearest. Or package.module:function."""
     bad: Annotated[int, AtLeast(0)] = 1
     """Number of bad workers to tolerate; an error if there are too few workers for that."""
 
@@ -111,7 +114,8 @@ def _stage(text: str) -> tuple[float, StageConfig]:
     if not equals or not 0 <= fraction < 1:
         raise ConfigError(f"expected a stage START=EXCHANGE with 0 ≤ START < 1, got '{text}'")
     named = by_name((AllReduceConfig, ByConfig, RobustConfig, CompressedConfig))
-    name, options = in_short(named, exchange)
+    name, short = in_short(named, exchange)
+    options = like(text, short)  # a codec of the user's own that a file names needs consent, too
     if options.get("codec") == "auto":
         raise ConfigError(
             f"compressed:auto cannot be a stage, got '{text}': it chooses once, in the first steps of the run",

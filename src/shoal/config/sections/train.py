@@ -23,12 +23,16 @@ class TrainConfig(Checked):
     """Stop after this many steps, even within an epoch; none: after --epochs."""
     batch_size: Count | Literal["all"] | None = None
     """Global batch size: samples per step over all workers. `all`, the default for gd: the whole training set."""
+    drop_last: bool = False
+    """Leave out the last batch of an epoch if it is smaller than the others."""
     micro_batch: Count = 2048
     """Largest batch of one forward pass: gradients of larger shares are accumulated, with the same sum."""
     reduction: Literal["fastest", "invariant"] = "fastest"
     """Order of the sums over a batch. invariant: the same bits for 1, 2, 4, 8, … workers."""
     clip_norm: PositiveFloat | None = None
     """Clip the gradient to this norm."""
+    coupled: bool = False
+    """Accept a loss that compares samples with each other (contrastive): results depend on the number of workers."""
     balance: bool = False
     """Divide batches by measured speed: slow workers get fewer samples; the batches stay the same."""
     on_nonfinite: Literal["stop", "skip"] = "stop"

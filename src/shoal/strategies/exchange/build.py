@@ -15,7 +15,7 @@ from shoal.strategies.buckets.bucket import Bucket
 from shoal.strategies.exchange.auto import Auto
 from shoal.strategies.exchange.compressed import Compressed
 from shoal.strategies.exchange.exchange import AllReduce, By, Exchange, pieces_under
-from shoal.strategies.exchange.rules import ROBUST, Robust, check_bound
+from shoal.strategies.exchange.rules import Robust, check_bound, rule_of
 from shoal.strategies.exchange.user_exchange import load_user_exchange
 from shoal.strategies.strategy import TrainingClock
 
@@ -91,8 +91,9 @@ def check_exchange(config: ExchangeConfig, size: int) -> None:
 
 
 def _robust(config: RobustConfig, size: int) -> Exchange:
+    rule = rule_of(config.rule)
     check_bound(config.rule, size, config.bad)
-    return Robust(ROBUST[config.rule], config.bad)
+    return Robust(rule, config.bad)
 
 
 def _compressed(config: CompressedConfig, training: TrainingClock) -> Exchange:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from shoal.codecs.build import build_codec
-from shoal.codecs.codec import Codec, Form, Linear, Payload, seed_of
+from shoal.codecs.codec import Codec, Form, Linear, Payload, check_payload, seed_of
 from shoal.comm.group import Group, Work
 from shoal.config.sections.compression import CompressedConfig, Encoding
 from shoal.errors import ConfigError
@@ -225,6 +225,7 @@ def _gather(group: Group, coded: Sequence[Coded], is_finite: bool, span: SpanRec
     with span("encode", "encode"):
         for one in coded:
             one.payload = one.unit.codec.encode(one.x, one.own_seed, one.memory)
+            check_payload(one.unit.codec, one.payload, one.unit.form, one.unit.param)
             if not is_finite:
                 for tensor in one.payload:
                     if tensor.is_floating_point():
@@ -249,4 +250,5 @@ def _sum(group: Group, coded: Sequence[Coded], is_finite: bool, span: SpanRecord
             expressed = codec.express(one.x, one.basis, group.size)
             coordinates.append(expressed if is_finite else expressed.fill_(torch.nan))
             one.payload = (expressed,) if proposal is None or one.basis is None else (one.basis, expressed)
+            check_payload(codec, one.payload, one.unit.form, one.unit.param)
     return SummedPayloads(group, coordinates)

@@ -15,7 +15,7 @@ from shoal.comm.threads.group import ThreadGroup
 from shoal.comm.threads.meetings import frames_of
 from shoal.config.sections.compression import CompressedConfig
 from shoal.config.sections.exchange import ExchangeConfig, RobustConfig, StagesConfig
-from shoal.errors import ConfigError, MemberError
+from shoal.errors import ConfigError, MemberError, ShoalError
 from shoal.strategies.buckets.bucket import Bucket
 from shoal.strategies.exchange.build import build_exchange, check_exchange
 from shoal.strategies.exchange.exchange import Exchange
@@ -43,7 +43,7 @@ class Check(NamedTuple):
 
     sentence: str
     run: Callable[[Any, Any], object]
-    """Given the subject and a case: raises `Broken` if it violates the clause."""
+    """Given the subject and a case: raises `Broken` if it violates the clause; may return what it found, in words."""
     cases: Callable[[Any], Iterable[Any]]
     applies: Callable[[Any], bool] = lambda subject: True
 
@@ -54,6 +54,8 @@ class Verdict(NamedTuple):
     name: str
     sentence: str
     problem: str = ""
+    found: str = ""
+    """What was measured, of the cases that say it."""
 
 
 def examined(checks: Mapping[str, Check], subject: Any, described: Callable[[Any], str]) -> Iterator[Verdict]:
@@ -65,14 +67,17 @@ def examined(checks: Mapping[str, Check], subject: Any, described: Callable[[Any
         if not check.applies(subject):
             continue
         problem, ends = "", False
+        found: list[str] = []
         for case in check.cases(subject):
             try:
-                check.run(subject, case)
-            except Broken as broken:
-                ends = isinstance(broken, Stuck) or number == 0
-                problem = f"{described(case)}: {broken}" + "\nNo further check was made." * ends
+                said = check.run(subject, case)
+            except Exception as error:  # any exception: this runs the user's code
+                ends = isinstance(error, Stuck) or number == 0
+                reason = str(error) if isinstance(error, Broken) else message_of(error)
+                problem = f"{described(case)}: {reason}" + "\nNo further check was made." * ends
                 break
-        yield Verdict(name, check.sentence, problem)
+            found += [said] if isinstance(said, str) and said else []
+        yield Verdict(name, check.sentence, problem, ", ".join(found))
         if ends:
             return
 
@@ -196,7 +201,7 @@ def together_on(size: int, limit_s: float, work: Callable[[Group], Value]) -> li
     if failures:
         # An error that follows from another worker's failure is not the cause.
         rank, error = next((each for each in failures if not isinstance(each[1], MemberError)), failures[0])
-        raise (Stuck if alive else Broken)(f"rank {rank}: {_message(error)}")
+        raise (Stuck if alive else Broken)(f"rank {rank}: {message_of(error)}")
     if alive:
         place = _place(threads[alive[0]])
         raise Stuck(f"rank {alive[0]} has not returned after {limit_s:g} s: it is {place}")
@@ -213,12 +218,16 @@ def _wait(threads: list[threading.Thread], failures: list[tuple[int, BaseExcepti
                 shortened, deadline = True, min(deadline, time.monotonic() + GRACE_S)
 
 
-def _message(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
+    """What an error says; of one that is not ours also its type, unless it is a RuntimeError, and the line."""
+    if isinstance(error, ShoalError):
+        return str(error)
     frames = traceback.extract_tb(error.__traceback__)
-    where = (
-        f" (at {frames[-1].filename}:{frames[-1].lineno})" if frames and type(error) is RuntimeError else ""
+    where = f" (at {frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    named = (
+        str(error) if type(error) is RuntimeError else f"{type(error).__name__}: {error}".removesuffix(": ")
     )
-    return f"{error}{where}" if str(error) else f"{type(error).__name__}{where}"
+    return f"{named}{where}"
 
 
 def _place(thread: threading.Thread) -> str:

@@ -17,6 +17,8 @@ The last three are *robust*. A row with a number that is not finite is known to 
 towards `bad`. (Compared like the others it would spoil the result: torch's median propagates NaN, and a distance to NaN
 is NaN.) With more such rows than they tolerate, they return NaN and leave the decision to the guard.
 
+A rule of the user's own is a function of (rows, bad), too: `--exchange robust:module:function`.
+
 Each but `total` stands for one worker's bucket: the aggregate of all is W times that. Robust rules compare rows with
 each other, so they assume that workers have equal shares; with uneven shares, let each worker start from its own mean
 (`--combine mean`).
@@ -30,6 +32,8 @@ from torch import Tensor
 
 from shoal.comm.group import Group, Work
 from shoal.comm.reduction import Op, tree_reduce
+from shoal.config.custom import calling, check_options, load
+from shoal.config.sections.values import Custom, is_own
 from shoal.errors import ConfigError
 from shoal.strategies.buckets.bucket import Bucket
 from shoal.strategies.exchange.exchange import Exchange, Then
@@ -121,7 +125,44 @@ ROBUST: dict[str, Callable[[Tensor, int], Tensor]] = {
 """The rules that tolerate bad workers, by name: `rule(rows, bad)`."""
 
 SPARE = {"median": 1, "trimmed_mean": 1, "krum": 3}
-"""A rule needs at least 2·bad + this many workers."""
+"""A rule needs at least 2·bad + this many workers; of one's own, too: half of the workers cannot be outvoted."""
+
+
+def rule_of(name: str) -> Callable[[Tensor, int], Tensor]:
+    """The rule of a name: one of the table, or the user's own `package.module:function` of (rows, bad)."""
+    if not is_own(name):
+        return ROBUST[name]
+    config = Custom(name=name)
+    with calling("exchange.rule", config):
+        function = load("exchange.rule", config)
+        check_options("exchange.rule", config, function, given=2)
+
+    def rule(rows: Tensor, bad: int) -> Tensor:
+        result = function(rows, bad)
+        _check_result(name, result, rows, bad)
+        return result
+
+    return rule
+
+
+def _check_result(name: str, result: object, rows: Tensor, bad: int) -> None:
+    """Refuse what does not stand for a bucket; the guard leaves as many bad workers as are tolerated to the rule."""
+    expected = f"{rows.shape[1]} elements in {rows.dtype}"
+    if not isinstance(result, Tensor):
+        raise ConfigError(
+            f"rule {name} returned a value of type {type(result).__name__}, expected {expected}"
+        )
+    if (result.shape, result.dtype) != (rows.shape[1:], rows.dtype):
+        shape = " × ".join(map(str, result.shape)) or "one"
+        raise ConfigError(f"rule {name} returned {shape} elements in {result.dtype}, expected {expected}")
+    if not result.isfinite().all():
+        num_bad = int((~rows.isfinite()).any(1).sum())
+        if num_bad <= bad:
+            raise ConfigError(
+                f"rule {name} returned a number that is not finite, though {num_bad} of {len(rows)} rows have one and "
+                f"--exchange.bad is {bad}",
+                "Leave such rows out of the rule, or set --exchange.bad 0: the guard then stops the run.",
+            )
 
 
 def check_bound(rule: str, workers: int, bad: int) -> None:
@@ -133,12 +174,13 @@ def check_bound(rule: str, workers: int, bad: int) -> None:
     shoal.errors.ConfigError: krum tolerates 1 bad worker only with at least 5 workers; you have 4
       Start 5 workers, or set --exchange.bad 0, or use --exchange robust:median.
     """
-    needed = 2 * bad + SPARE[rule]
+    spare = SPARE.get(rule, 1)
+    needed = 2 * bad + spare
     if workers >= needed:
         return
     ways = [f"Start {needed} workers"]
-    if workers >= SPARE[rule]:
-        ways.append(f"set --exchange.bad {(workers - SPARE[rule]) // 2}")
+    if workers >= spare:
+        ways.append(f"set --exchange.bad {(workers - spare) // 2}")
     ways += [f"use --exchange robust:{other}" for other in SPARE if workers >= 2 * bad + SPARE[other]][:1]
     raise ConfigError(
         f"{rule} tolerates {bad} bad worker{'s' * (bad != 1)} only with at least {needed} workers; you have {workers}",

@@ -17,6 +17,7 @@ from shoal.models.common import check_has_values
 from shoal.strategies.buckets.buffer_sync import buffer_sync_of
 from shoal.strategies.library.backward_pass import BackwardPass
 from shoal.strategies.library.divided_gradients import ShownGradients
+from shoal.strategies.library.optimizer_afterwards import expect_optimizer, refuse_closure, update_by
 from shoal.strategies.library.set_up import SetUp, group_of, make_equal, shared_state
 from shoal.strategies.norms import in_order
 from shoal.strategies.pieces.piece import Piece, Place
@@ -63,12 +64,17 @@ class DividedTraining(ABC):
     def __init__(
         self,
         model: nn.Module,
-        make_optimizer: MakeOptimizer,
+        make_optimizer: MakeOptimizer | None,
         group: Group | None,
         check: Callable[[Group, Mapping[str, nn.Parameter]], None],
         how: str,
+        unfilled: Collection[str] = (),
     ) -> None:
-        """Make the workers' models equal. `check` refuses groups; `how` says how to set the training up again."""
+        """Make the workers' models equal. `check` refuses groups; `how` says how to set the training up again.
+
+        Without `make_optimizer`, the program makes an optimizer from the model's parameters later. `unfilled` tensors
+        get the same values on all workers later.
+        """
         check_has_values(model)
         self.model = model
         self._trained = {name: param for name, param in model.named_parameters() if param.requires_grad}
@@ -77,12 +83,16 @@ class DividedTraining(ABC):
         self.group = group_of(group, self._trained)
         check(self.group, self._trained)
         self._layout = Trained(model, dict(self._trained), self.group.rank)
-        self._update = Update(self._layout, make_optimizer)
-        self._update.check_divisible(otherwise="shoal.DistributedDataParallel")
+        self._of_wholes: Update | None = None
+        self._of_slices: Update | None = None
+        if make_optimizer is not None:
+            self._of_wholes = Update(self._layout, make_optimizer)
+            self._of_wholes.check_divisible(otherwise="shoal.DistributedDataParallel")
         self._set_up = SetUp(model, how)
-        for param in self._trained.values():
-            param.data = param.data.contiguous()
-        make_equal(self.group, shared_state(model))
+        for name, param in self._trained.items():
+            if name not in unfilled:
+                param.data = param.data.contiguous()
+        make_equal(self.group, shared_state(model), unfilled)
         self._buffers = buffer_sync_of(self.group, model)
         self._pass = BackwardPass(self._end_pass, self._abandon_pass)
         self._reached: set[str] = set()
@@ -90,19 +100,61 @@ class DividedTraining(ABC):
 
     def _divide(self, slices: Slices, keeper: MakeKeeper | None = None) -> None:
         """From now on, train these slices here. `keeper` keeps the optimizer's state."""
-        wholes = [group["params"] for group in self._update.optimizer.param_groups]
         self._slices = slices
         self._shown = ShownGradients(self.group, self._layout.params, slices, self._sum)
-        self._update = self._update.over(slices, keeper)
-        self.optimizer = self._update.optimizer
-        """The optimizer of this worker's slices, for learning-rate schedules. Its `step()` is `step()` of this."""
-        self._with_slices = show_wholes(self.optimizer, wholes)
-        self._own_step = redirect_step(self.optimizer, self.step)
-        redirect_zero_grad(self.optimizer, self.zero_grad)
         redirect_zero_grad(self.model, self.zero_grad)
         self.model.register_forward_pre_hook(lambda module, args: self._pass.forget_failed())
         for name, param in self._trained.items():
             param.register_hook(partial(self._reach, name))
+        if self._of_wholes is None:
+            expect_optimizer(self._meet)
+        else:
+            wholes = [group["params"] for group in self._of_wholes.optimizer.param_groups]
+            self._use(self._of_wholes.over(slices, keeper), wholes)
+
+    def _use(self, update: Update, wholes: Sequence[list[Tensor]]) -> None:
+        """Train by an update of the slices, whose optimizer shows whole parameters."""
+        self._of_slices = update
+        self._with_slices = show_wholes(update.optimizer, wholes)
+        self._own_step = redirect_step(update.optimizer, self.step)
+        redirect_zero_grad(update.optimizer, self.zero_grad)
+
+    def _adopt(self, optimizer: torch.optim.Optimizer) -> None:
+        """Have an optimizer that was made from the model's parameters update this worker's slices."""
+        if self._of_slices is None:
+            wholes = [group["params"] for group in optimizer.param_groups]
+            self._use(update_by(optimizer, self.model, self._trained, self._slices), wholes)
+        elif self._of_slices.optimizer is not optimizer:
+            raise ConfigError(
+                f"the training has an optimizer ({type(self._of_slices.optimizer).__name__}), and another one "
+                f"({type(optimizer).__name__}) has parameters of the same model",
+                "Use one optimizer with several parameter groups.",
+            )
+
+    def _meet(self, optimizer: torch.optim.Optimizer, has_closure: bool) -> None:
+        """An optimizer is about to step: if it has parameters of this model, this is the training's first step."""
+        if self._of_slices is not None and self._of_slices.optimizer is optimizer:
+            return
+        ours = {id(param) for param in self._trained.values()}
+        if any(id(param) in ours for group in optimizer.param_groups for param in group["params"]):
+            if has_closure:
+                raise refuse_closure(optimizer)
+            self._adopt(optimizer)
+            self.step()  # which drops the gradients: the step that called this has nothing left to do
+
+    @property
+    def _update(self) -> Update:
+        if self._of_slices is None:
+            raise ConfigError(
+                "the training has no optimizer yet",
+                "Make one from model.parameters() and call its step(); or pass make_optimizer.",
+            )
+        return self._of_slices
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """The optimizer of this worker's slices, for learning-rate schedules. Its `step()` is `step()` of this."""
+        return self._update.optimizer
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
         """The model's outputs: the same as calling the model."""
@@ -135,14 +187,15 @@ class DividedTraining(ABC):
         """Sum all gradients that are here over the workers."""
 
     @abstractmethod
-    def step(self) -> Tensor | None:
+    def step(self) -> object:
         """Update the weights. A collective: every worker calls it after its last backward pass of a step."""
 
     def _update_slices(self, clip_norm: float | None) -> Tensor | None:
         """Clip, if a norm is given, and update: all workers have summed gradients, and none reads weights any more."""
-        norm = None if clip_norm is None else self._update.clip_gradients(clip_norm)
+        update = self._update
+        norm = None if clip_norm is None else update.clip_gradients(clip_norm)
         with self._own_step(), self._with_slices():
-            self._update.without_clipping()
+            update.without_clipping()
         return norm
 
     def zero_grad(self) -> None:
@@ -181,11 +234,11 @@ def redirect_step(
         if is_inside:
             return own()
         if closure is not None:
-            raise ConfigError(
-                f"{type(self).__name__}.step(closure) is not supported: the optimizer has a part of the parameters",
-                "Compute the loss and its gradients before the step, and call step() without arguments.",
-            )
+            raise refuse_closure(self)
         return step_of_all()
+
+    if hasattr(own, "_wrapped_by_lr_sched"):  # a schedule that was made before warns where its mark is gone
+        vars(step).update(_wrapped_by_lr_sched=True)
 
     @contextmanager
     def own_step() -> Generator[None]:

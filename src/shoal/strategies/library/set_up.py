@@ -81,10 +81,13 @@ def shared_state(module: nn.Module, buffers: bool = True) -> dict[str, Tensor]:
     return params | (shared_buffers(module) if buffers else {})
 
 
-def make_equal(group: Group, state: dict[str, Tensor]) -> None:
-    """Give all workers rank 0's tensors; an error names what differs between their models. A collective."""
+def make_equal(group: Group, state: dict[str, Tensor], unfilled: Collection[str] = ()) -> None:
+    """Give all workers rank 0's tensors; an error names what differs between their models. A collective.
+
+    `unfilled` ones have no values yet.
+    """
     check_same_model(group, state)
-    broadcast_state(group, state)
+    broadcast_state(group, {name: tensor for name, tensor in state.items() if name not in unfilled})
 
 
 def broadcast_state(group: Group, state: dict[str, Tensor], root: int = 0) -> None:

@@ -102,9 +102,12 @@ def load_optimizer(
 
 
 def _part(name: str, key: str, param: Tensor, place_of: PlaceOf, saved: Mapping[str, Tensor]) -> Tensor:
-    """The part of a saved state that belongs to a parameter here."""
+    """The part of a saved state that belongs to a parameter here, without the memory of the whole."""
     whole, place = saved[f"optim.{name}.{key}"], place_of(name)
-    return place.read(whole, tuple(param.shape)) if tuple(whole.shape) == place.shape else whole
+    if tuple(whole.shape) != place.shape:
+        return whole
+    part = place.read(whole, tuple(param.shape))
+    return part if part.numel() == whole.numel() else part.clone()
 
 
 def names_of(state: Mapping[str, Tensor], params: Mapping[str, Tensor]) -> dict[str, str]:
@@ -147,9 +150,9 @@ def parts_of(
 
 
 def check_names(
-    own: Mapping[str, Tensor], weights: Mapping[str, Tensor], prefix: str, elsewhere: Collection[str] = ()
+    own: Mapping[str, Tensor], weights: Collection[str], prefix: str, elsewhere: Collection[str] = ()
 ) -> None:
-    """Refuse weights of another model: they lack a name that is here, or have one that is not in the model."""
+    """Refuse the names of another model's weights: one that is here is missing, or one is not in the model."""
     for name, tensor in own.items():
         if f"{prefix}{name}" not in weights:
             raise CheckpointError(

@@ -22,6 +22,7 @@ from shoal.errors import ConfigError, unknown
 from shoal.models.common import evaluation_mode
 from shoal.nested import Nested, call, first, leaves, mapped
 from shoal.strategies.gradient_engine import gradients_from
+from shoal.strategies.pipeline.observe import Order
 
 
 class NamedLayer(NamedTuple):
@@ -31,22 +32,31 @@ class NamedLayer(NamedTuple):
     module: nn.Module
 
 
-def layers_of(model: nn.Module) -> list[NamedLayer]:
+def declares_order(model: nn.Module) -> bool:
+    """Whether a model says itself in which order its layers run."""
+    return _is_plain_sequence(model) or hasattr(model, "as_sequence")
+
+
+def layers_of(model: nn.Module, order: Order | None = None) -> list[NamedLayer]:
     """The layers whose composition is the model's forward pass.
 
     `nn.Sequential` is taken apart, also where it is nested. Any other model declares its order: its method
     `as_sequence()` returns (name, module) pairs, and applying these modules one after the other must give what
-    `forward` gives. A module in which data takes several paths, such as a residual block, is one layer.
+    `forward` gives. The order of a model that does neither is observed. A module in which data takes several paths,
+    such as a residual block, is one layer.
 
     >>> [name for name, _ in layers_of(nn.Sequential(nn.Flatten(), nn.Sequential(nn.Linear(4, 2), nn.ReLU())))]
     ['0', '1.0', '1.1']
     """
-    if not (_is_plain_sequence(model) or hasattr(model, "as_sequence")):
+    if declares_order(model):
+        return list(_flat("", model))
+    if order is None:
         raise ConfigError(
             f"cannot cut {type(model).__name__} into stages: the order of its layers is unknown",
-            "Make the model an nn.Sequential, or give it a method as_sequence() that returns (name, module) pairs.",
+            "Make the model an nn.Sequential, or give it a method as_sequence() that returns (name, module) pairs. "
+            "shoal.Pipeline observes the order if you pass example=inputs.",
         )
-    return list(_flat("", model))
+    return [layer for name in order.names for layer in _flat(name, model.get_submodule(name))]
 
 
 def _flat(name: str, module: nn.Module) -> Iterator[NamedLayer]:
@@ -133,7 +143,7 @@ REPEATS = 3
 """Measurements of each layer; the shortest counts."""
 
 
-def cut_by_name(model: nn.Module, names: Sequence[str]) -> list[list[NamedLayer]]:
+def cut_by_name(model: nn.Module, names: Sequence[str], order: Order | None = None) -> list[list[NamedLayer]]:
     """The stages of a model, where a new stage begins at each of these layers.
 
     The name of an `nn.Sequential` inside the model stands for its first layer.
@@ -142,8 +152,8 @@ def cut_by_name(model: nn.Module, names: Sequence[str]) -> list[list[NamedLayer]
     >>> [[name for name, _ in stage] for stage in cut_by_name(net, ["2"])]
     [['0', '1'], ['2']]
     """
-    layers = layers_of(model)
-    starts = [_position(model, layers, name) for name in names]
+    layers = layers_of(model, order)
+    starts = [_position(model, layers, name, order) for name in names]
     for (start, name), (after, later) in pairwise(zip((0, *starts), (layers[0].name, *names), strict=True)):
         if after <= start:
             raise ConfigError(
@@ -153,12 +163,14 @@ def cut_by_name(model: nn.Module, names: Sequence[str]) -> list[list[NamedLayer]
     return _stages(layers, starts)
 
 
-def cut_by_cost(model: nn.Module, num_stages: int, group: Group, inputs: Nested) -> list[list[NamedLayer]]:
+def cut_by_cost(
+    model: nn.Module, num_stages: int, group: Group, inputs: Nested, order: Order | None = None
+) -> list[list[NamedLayer]]:
     """The stages of a model that take the same time, as nearly as possible, measured on rank 0 with these inputs.
 
     A collective: all workers of the group cut where rank 0 says.
     """
-    layers = layers_of(model)
+    layers = layers_of(model, order)
     allowed = possible_starts(layers, num_stages)
     text = ""
     if group.rank == 0:
@@ -289,6 +301,11 @@ def possible_starts(layers: Sequence[NamedLayer], num_stages: int) -> list[int]:
 def _stages(layers: Sequence[NamedLayer], starts: Sequence[int]) -> list[list[NamedLayer]]:
     for start in starts:
         tied = _tied_across(layers, start)
+        if tied is not None and tied[0] == tied[1]:
+            raise ConfigError(
+                f"'{tied[0]}' runs before and after the cut at '{layers[start].name}', but belongs to one stage",
+                "Cut elsewhere, or use a module of its own in each stage.",
+            )
         if tied is not None:
             raise ConfigError(
                 f"the cut at '{layers[start].name}' separates the tied weights of '{tied[0]}' and '{tied[1]}'",
@@ -304,16 +321,23 @@ def _stages(layers: Sequence[NamedLayer], starts: Sequence[int]) -> list[list[Na
     return stages
 
 
-def _position(model: nn.Module, layers: Sequence[NamedLayer], name: str) -> int:
+def _position(model: nn.Module, layers: Sequence[NamedLayer], name: str, order: Order | None) -> int:
     """The position of the layer of that name, or of the first layer in a sequence of that name."""
-    for position, layer in enumerate(layers):
-        if layer.name == name or layer.name.startswith(f"{name}."):
-            return position
-    around = next((layer for layer in layers if name.startswith(f"{layer.name}.")), None)
-    if around is not None and name in dict(model.named_modules()):
+    found = [at for at, layer in enumerate(layers) if layer.name == name or layer.name.startswith(f"{name}.")]
+    if order is not None and [layers[at].name for at in found].count(name) > 1:
         raise ConfigError(
-            f"cannot cut at '{name}': it is inside '{around.name}', where data takes several paths "
-            "(such as a skip connection)",
+            f"cannot cut at '{name}': it runs {len(found)} times, so it is no place in the order of the layers",
+            f"Cut at another layer: {_listed(layers)}.",
+        )
+    if found:
+        return found[0]
+    around = next((layer.name for layer in layers if name.startswith(f"{layer.name}.")), None)
+    if around is not None and name in dict(model.named_modules()):
+        reason = "where data takes several paths (such as a skip connection)"
+        if order is not None and around in order.reasons:
+            reason = f"where {order.reasons[around]}"
+        raise ConfigError(
+            f"cannot cut at '{name}': it is inside '{around}', {reason}",
             f"Cut between layers: {_listed(layers)}.",
         )
     raise ConfigError(unknown("layer", name, [layer.name for layer in layers]))

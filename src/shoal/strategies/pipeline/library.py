@@ -19,7 +19,15 @@ from shoal.strategies.library.part_gradients import mark
 from shoal.strategies.library.set_up import check_threads, group_of
 from shoal.strategies.pieces.piece import Piece
 from shoal.strategies.pieces.whole_tensors import WholeTensors
-from shoal.strategies.pipeline.cut import NamedLayer, check_order, cut_by_cost, cut_by_name, layers_of
+from shoal.strategies.pipeline.cut import (
+    NamedLayer,
+    check_order,
+    cut_by_cost,
+    cut_by_name,
+    declares_order,
+    layers_of,
+)
+from shoal.strategies.pipeline.observe import observed_order
 from shoal.strategies.pipeline.pipeline import Pipelined, divided, schedule_of
 from shoal.strategies.pipeline.settings import PipelineConfig
 from shoal.strategies.replicas.initial_state import sync_initial_state
@@ -72,7 +80,8 @@ class Pipeline(nn.Module):
         """Cut the module into one stage for each worker of the group; without one, of the launcher's workers.
 
         `cut` names the layers at which a new stage begins. Without it, rank 0 measures the layers with `example`, the
-        inputs of a few samples. `schedule` is sequential, gpipe, 1f1b, zero-bubble or async.
+        inputs of a few samples. A module that is neither an `nn.Sequential` nor has `as_sequence()` needs `example`,
+        too: the order of its layers is observed. `schedule` is sequential, gpipe, 1f1b, zero-bubble or async.
         """
         super().__init__()
         check_has_values(module)
@@ -108,19 +117,23 @@ class Pipeline(nn.Module):
     def _stages(
         module: nn.Module, group: Group, cut: Sequence[str], example: Tensor | None
     ) -> list[list[NamedLayer]]:
+        order = None if example is None or declares_order(module) else observed_order(module, example)
         if cut or group.size == 1:
             if len(cut) != group.size - 1:
                 raise ConfigError(
                     f"cut={list(cut)} makes {len(cut) + 1} stages, but the group has {group.size} workers"
                 )
-            return cut_by_name(module, cut)
+            stages = cut_by_name(module, cut, order)
+            if order is not None and example is not None:
+                check_order(module, stages, example)
+            return stages
         if example is None:
             raise ConfigError(
                 "a pipeline needs to know where to cut the module",
                 'Name the layers, cut=["fc2"], or pass example=inputs to measure their costs.',
             )
-        check_order(module, [[layer] for layer in layers_of(module)], example)
-        return cut_by_cost(module, group.size, group, example)
+        check_order(module, [[layer] for layer in layers_of(module, order)], example)
+        return cut_by_cost(module, group.size, group, example, order)
 
     @checks_arguments
     def step(self, inputs: Tensor, labels: Tensor, update: Callable[[], object] | None = None) -> Tensor:

@@ -19,6 +19,7 @@ from shoal.models.metrics import Measure
 from shoal.nested import Nested, chunk_sizes
 from shoal.strategies.gradient_engine import Loss, sums_of
 from shoal.strategies.layout.layout import Layout
+from shoal.strategies.loss_scale import LossScale
 from shoal.strategies.pieces.piece import Piece, Place
 from shoal.strategies.pieces.state import model_pieces, names_of, parts_of, whole_place
 from shoal.strategies.pipeline.cut import NamedLayer
@@ -61,6 +62,7 @@ class Pipelined(Layout):
         replica: int = 0,
         parts: TensorParts | None = None,
         measures: Sequence[Measure] = (),
+        loss_scale: LossScale | None = None,
     ) -> None:
         """`stages` are the layers of every stage, cut from `model`; of these, only this worker's are kept.
 
@@ -91,6 +93,7 @@ class Pipelined(Layout):
         self.trained_names = names_of(whole, self.params)
         first = next(iter(self.params.values())).detach()
         self.zero = first.new_zeros((), dtype=first.dtype.to_real())
+        self._loss_scale = loss_scale
         self._callbacks: dict[Tensor, list[Callable[[Tensor], None]]] = {}
         self._loss, self._autocast, self.measures = loss, autocast, measures
         self.counter = loss if isinstance(loss, CountedLoss) else None
@@ -120,7 +123,12 @@ class Pipelined(Layout):
         if not parts:
             return self.zero
         scale = 1.0 / share.num_samples_global
-        loss = self.accumulate(parts, scale)
+        if self._loss_scale is None:
+            loss = self.accumulate(parts, scale)
+        else:
+            loss = self.accumulate(parts, scale * self._loss_scale.factor)
+            # Not as backward produces them: weight gradients are added up apart from torch's autograd.
+            self._loss_scale.divide_now(param.grad for param in self.params.values())
         if before_last is not None:
             before_last()
         for param in reversed(self.params.values()):

@@ -82,7 +82,11 @@ class PipelineStage:
         inputs = held.inputs.clone() if self._copies_input and not self._is_first else held.inputs
         with self._autocast(nested.first(inputs).device.type):
             outputs = self.model(inputs)
-            return outputs if held.labels is None or self.loss is None else self.loss(outputs, held.labels)
+            if held.labels is None or self.loss is None:
+                return outputs
+            loss = self.loss(outputs, held.labels)
+        # A loss scale is no number in float16.
+        return loss.float() if loss.dtype == torch.float16 else loss
 
     def backward_input(self, microbatch: int, gradient: Tensor | None, scale: float) -> Tensor | None:
         """The gradient of the input, for the previous stage; None on the first. The last stage starts from `scale`."""

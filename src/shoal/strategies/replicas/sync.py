@@ -62,7 +62,8 @@ class Sync(Strategy):
                 self._step_in_backward = StepInBackward(layout, self._update)
             return StepResult(self._step_in_backward(share, lr), share.stop_signal)
         loss = layout.gradients(share)
-        if not layout.sharded_over and layout.counter is None:
+        guarded = layout.counter is not None or self._guard.loss_scale is not None
+        if not layout.sharded_over and not guarded:
             self._update(lr)
             return StepResult(loss, share.stop_signal)
         self._look()

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from shoal.codecs.build import build_codec
-from shoal.codecs.codec import Codec, Form, Payload, seed_of
+from shoal.codecs.codec import Codec, Form, Payload, check_payload, seed_of
 from shoal.config.sections.compression import CompressedConfig
 from shoal.events.spans import SpanRecorder, silent
 from shoal.strategies.buckets.bucket import Bucket
@@ -132,6 +132,7 @@ class PushEncoder:
         if unit.feedback and unit.name in self._residuals:
             x.add_(self._residuals[unit.name])
         payload = codec.encode(x, seed, memory)
+        check_payload(codec, payload, unit.form, unit.name)
         remembered = codec.remember(x, payload, memory, seed)
         if remembered is not None:
             self._memories[unit.name] = remembered

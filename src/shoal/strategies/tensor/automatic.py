@@ -1,9 +1,10 @@
 """The automatic plan: which layers to cut in models whose data flow is known.
 
-Known are `nn.Sequential`, wherever it is in a model, and shoal's own modules. Two layers with only functions of single
-elements (after a convolution: of single channels) between them become a pair of column and row, which costs one
-all-reduce. A layer without a partner is divided and gathered if it is large; a small one costs less to compute on every
-worker than to send. What does not divide evenly stays whole, except attention: its heads must divide evenly.
+Known are `nn.Sequential` and the layers of torch's transformers, wherever they are in a model, and shoal's own modules.
+Two layers with only functions of single elements (after a convolution: of single channels) between them become a pair
+of column and row, which costs one all-reduce. A layer without a partner is divided and gathered if it is large; a small
+one costs less to compute on every worker than to send. What does not divide evenly stays whole, except attention: its
+heads must divide evenly.
 """
 
 from collections.abc import Callable, Iterator
@@ -47,7 +48,7 @@ def automatic_plan(model: nn.Module, group: Group) -> dict[str, str]:
         why = (
             f"no two of its layers have a multiple of {group.size} features, and only elementwise functions, between"
             if type(model) in RULES
-            else "it knows the order of layers only in nn.Sequential and in shoal's models"
+            else "it knows the order of layers only in nn.Sequential, torch's transformer layers and shoal's models"
         )
         raise ConfigError(
             f"the automatic plan finds no layer of {type(model).__name__} that {group.size} workers can divide: {why}",
@@ -130,6 +131,18 @@ def _transformer_block(module: transformer.Block, group: Group, path: str) -> Cu
         yield "fc2", "row"
 
 
+def _torch_layer(module: Any, group: Group, path: str) -> Cuts:
+    """A layer of `nn.TransformerEncoder` or `nn.TransformerDecoder`."""
+    for name in ("self_attn", "multihead_attn"):
+        if hasattr(module, name):
+            check_divides(f"{path}.{name}", getattr(module, name).num_heads, "heads", group)
+            yield name, "heads"
+    if module.linear1.out_features % group.size == 0:
+        yield "linear1", "column"
+        yield "dropout", "divided"
+        yield "linear2", "row"
+
+
 def _resnet18(module: resnet18.Resnet18, group: Group, path: str) -> Cuts:
     yield from _alone("conv1", module.conv1, group)
     yield from _alone("fc", module.fc, group)
@@ -150,6 +163,8 @@ def _shortcut(module: resnet18.Shortcut, group: Group, path: str) -> Cuts:
 
 RULES: dict[type[nn.Module], Callable[[Any, Group, str], Cuts]] = {
     nn.Sequential: _sequential,
+    nn.TransformerEncoderLayer: _torch_layer,
+    nn.TransformerDecoderLayer: _torch_layer,
     transformer.Transformer: _transformer,
     transformer.Block: _transformer_block,
     resnet18.Resnet18: _resnet18,

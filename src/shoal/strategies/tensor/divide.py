@@ -15,6 +15,7 @@ from shoal.models.common import check_has_values, evaluation_mode
 from shoal.nested import Nested
 from shoal.strategies.library.part_gradients import mark
 from shoal.strategies.pieces.piece import Place
+from shoal.strategies.tensor.attention import leave_fused_path
 from shoal.strategies.tensor.automatic import automatic_plan
 from shoal.strategies.tensor.by_function import on_worker
 from shoal.strategies.tensor.parts import Cut
@@ -80,6 +81,7 @@ def divide(
     """Divide a model in place; what this worker then holds."""
     cuts_by_layer = resolved(automatic_plan(model, group) if plan is None else plan, model, group.size)
     _check_not_shared(model, cuts_by_layer)
+    leave_fused_path(model)
     names = frozenset(model.state_dict())
     expected = None if example is None else _outputs(model, example)
     _check_everyone_trains(model, cuts_by_layer, group)

@@ -52,7 +52,8 @@ class ColumnLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[…, inputs] → […, outputs / workers], or […, outputs] if they are gathered."""
-        part: Tensor = _ColumnProduct.apply(x, self.weight, self.bias, self._group)  # pyright: ignore[reportAssignmentType]
+        assert self.weight is not None
+        part = column_product(x, self.weight, self.bias, self._group)
         return gather_from(part, self._group) if self.gathers else part
 
     def extra_repr(self) -> str:
@@ -96,6 +97,11 @@ def check_divided_input(name: str, features: int, whole: int, group: Group) -> N
             f"the plan cuts {name} by row, but its input is whole: {whole} features instead of {whole // group.size}",
             f'Cut the layer before it by "column", or {name} by "gather".',
         )
+
+
+def column_product(x: Tensor, weight: Tensor, bias: Tensor | None, group: Group) -> Tensor:
+    """x·Wᵣᵀ + bᵣ, where every worker uses the whole x: the backward pass sums ∂x over the workers."""
+    return _ColumnProduct.apply(x, weight, bias, group)  # pyright: ignore[reportReturnType]
 
 
 class _ColumnProduct(torch.autograd.Function):

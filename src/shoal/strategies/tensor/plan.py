@@ -5,8 +5,9 @@ A plan maps the names of layers to cuts; layers that it leaves out stay whole on
     fc1 = "column"                  # by outputs; the output stays divided for the next layer
     fc2 = "row"                     # by inputs, which are divided; the sum is whole
     head = "gather"                 # by outputs, which are gathered
+    tokens = "row"                  # an embedding by words; "column" and "gather" cut it by width
     "blocks.*.norm1" = "divided"    # between column and row: BatchNorm2d, GroupNorm, Dropout
-    "blocks.*.attention" = "heads"  # shoal's attention
+    "blocks.*.attention" = "heads"  # nn.MultiheadAttention, shoal's own, or a layer of nn.TransformerEncoder
     user_tower = "worker 0"         # not divided: worker 0 computes it alone, and the others receive its output
 
 A `*` stands for one part of a name. Tables may be nested instead: `[blocks.0]` and `fc1 = "column"` below it.
@@ -27,6 +28,7 @@ from shoal.errors import ConfigError, unknown
 from shoal.files import read_text
 from shoal.models.transformer import Attention
 from shoal.nearest import did_you_mean
+from shoal.strategies.tensor.attention import DividedMultiheadAttention, divided_layer, divided_stack
 from shoal.strategies.tensor.convolution import (
     ColumnConv2d,
     DividedDropout,
@@ -36,7 +38,7 @@ from shoal.strategies.tensor.convolution import (
 from shoal.strategies.tensor.linear import ColumnLinear, RowLinear
 from shoal.strategies.tensor.parts import Cut
 from shoal.strategies.tensor.transformer import (
-    GatheredEmbedding,
+    ColumnEmbedding,
     RowEmbedding,
     divided_attention,
 )
@@ -134,12 +136,12 @@ def _shown(modules: Mapping[str, nn.Module]) -> list[str]:
 
 
 CUTS: dict[str, dict[type[nn.Module], Callable[[Any, Group, str], nn.Module]]] = {
-    "column": {nn.Linear: ColumnLinear, nn.Conv2d: ColumnConv2d},
+    "column": {nn.Linear: ColumnLinear, nn.Conv2d: ColumnConv2d, nn.Embedding: ColumnEmbedding},
     "row": {nn.Linear: RowLinear, nn.Conv2d: RowConv2d, nn.Embedding: RowEmbedding},
     "gather": {
         nn.Linear: partial(ColumnLinear, gathers=True),
         nn.Conv2d: partial(ColumnConv2d, gathers=True),
-        nn.Embedding: GatheredEmbedding,
+        nn.Embedding: partial(ColumnEmbedding, gathers=True),
     },
     "divided": {
         nn.BatchNorm2d: divided_norm,
@@ -147,7 +149,14 @@ CUTS: dict[str, dict[type[nn.Module], Callable[[Any, Group, str], nn.Module]]] =
         nn.Dropout: DividedDropout,
         nn.Dropout2d: DividedDropout,
     },
-    "heads": {Attention: divided_attention},
+    "heads": {
+        Attention: divided_attention,
+        nn.MultiheadAttention: DividedMultiheadAttention,
+        nn.TransformerEncoderLayer: divided_layer,
+        nn.TransformerDecoderLayer: divided_layer,
+        nn.TransformerEncoder: divided_stack,
+        nn.TransformerDecoder: divided_stack,
+    },
 }
 """The cuts, and the layers that each can divide: by a function of (whole layer, group, its name in the model).
 

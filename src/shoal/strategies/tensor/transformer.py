@@ -2,7 +2,7 @@
 
 An embedding is a table E of shape [words, width]: row t is the vector of token t::
 
-    row: by words                                 gather: by width
+    row: by words                                 column: by width; gather: and gathered
 
     ┌──────────────┐                              ┌───────┬───────┐
     │      E₀      │ words 0 … V/2 − 1            │  E₀   │  E₁   │   y = [E₀[t]  E₁[t]]
@@ -35,16 +35,15 @@ from shoal.strategies.tensor.parts import Cut, check_divides, gather_from, part_
 
 
 class _DividedEmbedding(nn.Module):
-    """This worker's part of the table."""
+    """This worker's part of the table. The vector of `padding_idx` gets no gradient, on the worker that has it."""
 
     cuts: ClassVar[dict[str, Cut]]
 
     def __init__(self, whole: nn.Embedding, group: Group, name: str) -> None:
         super().__init__()
-        has_limits = whole.max_norm is not None or whole.padding_idx is not None
-        if has_limits or whole.sparse or whole.scale_grad_by_freq:
+        if whole.max_norm is not None or whole.sparse or whole.scale_grad_by_freq:
             raise ConfigError(
-                f"cannot divide {name}: an embedding with padding_idx, max_norm, sparse or scale_grad_by_freq",
+                f"cannot divide {name}: an embedding with max_norm, sparse or scale_grad_by_freq",
                 f"Leave {name} out of the plan.",
             )
         if self.cuts["weight"].dim == 0:
@@ -52,6 +51,7 @@ class _DividedEmbedding(nn.Module):
         else:
             check_divides(name, whole.embedding_dim, "columns", group)
         self.num_embeddings, self.embedding_dim = whole.num_embeddings, whole.embedding_dim
+        self.padding_idx = whole.padding_idx
         self.weight = part_of(whole.weight, self.cuts["weight"], group)
         self._group = group
 
@@ -69,25 +69,35 @@ class RowEmbedding(_DividedEmbedding):
         """[…] → […, width]."""
         assert self.weight is not None
         words = len(self.weight)
-        local = tokens - self._group.rank * words
+        first = self._group.rank * words
+        local = tokens - first
         is_mine = (local >= 0) & (local < words)
-        found = F.embedding(local.where(is_mine, 0), self.weight)
+        padding = None if self.padding_idx is None else self.padding_idx - first
+        if padding is not None and not 0 <= padding < words:
+            padding = None
+        found = F.embedding(local.where(is_mine, 0), self.weight, padding)
         return sum_over(found * is_mine.unsqueeze(-1), self._group)
 
 
 @final
-class GatheredEmbedding(_DividedEmbedding):
-    """This worker's columns of an embedding, gathered.
+class ColumnEmbedding(_DividedEmbedding):
+    """This worker's columns of an embedding.
 
-    The table is divided. Sends [samples, width / workers] forward and nothing backward.
+    The table is divided. Sends nothing: the output stays divided for a row layer. With `gathers`, the output is
+    gathered: that sends [samples, width / workers] forward and nothing backward.
     """
 
     cuts: ClassVar = {"weight": Cut(1)}
 
+    def __init__(self, whole: nn.Embedding, group: Group, name: str, gathers: bool = False) -> None:
+        super().__init__(whole, group, name)
+        self.gathers = gathers
+
     def forward(self, tokens: Tensor) -> Tensor:
-        """[…] → […, width]."""
+        """[…] → […, width / workers], or […, width] if they are gathered."""
         assert self.weight is not None
-        return gather_from(F.embedding(tokens, self.weight), self._group)
+        part = F.embedding(tokens, self.weight, self.padding_idx)
+        return gather_from(part, self._group) if self.gathers else part
 
 
 BLOCKS = 3

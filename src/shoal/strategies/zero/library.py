@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, final
 
 import torch
@@ -21,16 +22,18 @@ from shoal.strategies.pieces.piece import Piece
 from shoal.strategies.pieces.whole_tensors import WholeTensors
 from shoal.strategies.replicas.sync_batchnorm import give_group
 from shoal.strategies.update import MakeKeeper
+from shoal.strategies.zero.meta import Part
 from shoal.strategies.zero.offload import OffloadTo
 from shoal.strategies.zero.offload import offload as offloading
 from shoal.strategies.zero.shards import ShardOptions, Shards
 from shoal.strategies.zero.units import UnitOf
+from shoal.strategies.zero.values import Unfilled, unfilled
 
 
 @checks_arguments
 def zero(
     model: nn.Module,
-    make_optimizer: Callable[[Iterable[Tensor]], torch.optim.Optimizer],
+    make_optimizer: Callable[[Iterable[Tensor]], torch.optim.Optimizer] | None = None,
     stage: int = 3,
     group: Group | None = None,
     *,
@@ -39,6 +42,9 @@ def zero(
     unused: Unused = "refuse",
     offload: OffloadTo = "none",
     offload_dir: str = "",
+    seed: int | None = None,
+    weights: str | Path | None = None,
+    device: str | torch.device = "cpu",
 ) -> "ShardedModel":
     """Divide a model's training among the workers: optimizer state (stage 1), gradients (2), parameters (3).
 
@@ -53,14 +59,28 @@ def zero(
     own, as SGD and Adam do. It is also given the whole parameters once, and slices are put into their parameter groups.
     `optimizer.step()` of the result is its `step()`, and `optimizer.param_groups` list the model's parameters.
 
+    Without `make_optimizer`, make an optimizer from `model.parameters()` afterwards: from its first step it updates
+    this worker's slices.
+
     `unit_mib` is the size of units: parameters that are gathered and reduced together; `unit_of(name)` cuts the
     model otherwise: parameters with the same value are a unit. `unused="zero"` allows parameters without a
     gradient. `offload="memory"` keeps optimizer state in the host's memory (for a GPU), "file" in a file of
     `offload_dir` that has no name and ends with the process; `make_optimizer` is then called once more, with
     tensors of one element. `group` is by default as for `shoal.DistributedDataParallel`. A collective.
+
+    A model on the meta device gets its values on `device`, one module at a time, so that no worker holds the whole:
+    those of a `seed` (`zero.meta.Draw`), the same as on one machine, or the `weights` of a safetensors file.
     """
+    if stage not in (1, 2, 3):
+        raise ConfigError(f"stage must be 1, 2 or 3, not {stage!r}")
+    if make_optimizer is None and offload != "none":
+        raise ConfigError(
+            f"offload={offload!r} needs make_optimizer: the optimizer's state is in other memory from the beginning",
+            "Pass lambda params: torch.optim.AdamW(params, lr=1e-3).",
+        )
     keeper = offloading(offload, offload_dir)
-    return ShardedModel(model, make_optimizer, stage, group, unit_mib, unit_of, unused, keeper)
+    options = ShardOptions(stage, unit_mib, unit_of, unused, early=stage > 1)
+    return ShardedModel(model, make_optimizer, group, options, keeper, unfilled(model, seed, weights, device))
 
 
 @final
@@ -82,29 +102,44 @@ class ShardedModel(DividedTraining):
     def __init__(
         self,
         model: nn.Module,
-        make_optimizer: Callable[[Iterable[Tensor]], torch.optim.Optimizer],
-        stage: int,
+        make_optimizer: Callable[[Iterable[Tensor]], torch.optim.Optimizer] | None,
         group: Group | None,
-        unit_mib: float,
-        unit_of: UnitOf | None,
-        unused: Unused,
-        keeper: MakeKeeper | None = None,
+        options: ShardOptions,
+        keeper: MakeKeeper | None,
+        no_values: Unfilled | None,
     ) -> None:
-        if stage not in (1, 2, 3):
-            raise ConfigError(f"stage must be 1, 2 or 3, not {stage!r}")
-        super().__init__(model, make_optimizer, group, check_threads, "call shoal.zero with a new model")
-        self.stage = stage
+        names = () if no_values is None else no_values.tensors
+        how = "call shoal.zero with a new model"
+        super().__init__(model, make_optimizer, group, check_threads, how, names)
+        if no_values is not None:
+            no_values.check_same_seed(self.group)
+        self.stage = options.stage
         give_group(model, self.group, lambda: self._weight)
         self._weight = 1 / self.group.size
         self._num_passes = 0
-        options = ShardOptions(stage, unit_mib, unit_of, unused, early=stage > 1)
         self._shards = Shards(self.group, self._layout, torch_on_final, options)
+        if no_values is not None:
+            self._fill(no_values)
         if not self._shards.is_gathered:
             self._set_up.fix_memory(self._trained)
         self._divide(self._shards.slices, keeper)
         self.group.barrier().wait()  # all have memory for their state, or none begins
         model.register_forward_hook(self._watch)
         self._shards.gradients.restart()
+
+    @torch.no_grad()
+    def _fill(self, no_values: Unfilled) -> None:
+        """Give the tensors values: of each, what this worker has of it."""
+        whole = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
+
+        def keep(name: str, part: Part) -> None:
+            self.group.beat()
+            if name in self._trained:
+                self._shards.fill(name, part)
+            else:
+                whole[name].copy_(part(0, whole[name].numel()).view(whole[name].shape))
+
+        no_values.source(keep)
 
     # Backward passes.
 
@@ -213,7 +248,8 @@ class ShardedModel(DividedTraining):
 
     def pieces(self) -> list[Piece]:
         """What this worker holds: `model.<name>` and `optim.<name>.<key>`, each with its place in the whole."""
-        return self._shards.pieces() + self._update.pieces()
+        optimizer = [] if self._of_slices is None else self._of_slices.pieces()
+        return self._shards.pieces() + optimizer
 
     def state_dict(self) -> dict[str, Tensor]:
         """The whole state on rank 0, on the host, and nothing on the others: `model.<name>`, `optim.<name>.<key>`.
@@ -239,9 +275,19 @@ class ShardedModel(DividedTraining):
         wholes = {name: tensor.clone() for name, tensor in WholeTensors(pieces, self.group)}
         return {name: wholes[f"model.{source}"] for name, source in sources.items()} if wholes else {}
 
-    def load_state_dict(self, saved: Mapping[str, Tensor]) -> None:
-        """Load this worker's part of a whole state, saved with any stage and number of workers. A collective."""
+    def load_state_dict(
+        self, saved: Mapping[str, Tensor], optimizer: torch.optim.Optimizer | None = None
+    ) -> None:
+        """Load this worker's part of a whole state, saved with any stage and number of workers. A collective.
+
+        Pass the optimizer if it was made from `model.parameters()` and has not stepped yet.
+        """
+        if optimizer is not None:
+            self._adopt(optimizer)
+        has_optimizer = any(name.startswith("optim.") for name in saved)
+        update = self._update if has_optimizer else self._of_slices
         self._shards.release()
         self._shards.load(saved)
-        with self._with_slices():
-            self._update.load(saved)
+        if update is not None:
+            with self._with_slices():
+                update.load(saved)

@@ -72,8 +72,6 @@ class Shards:
         self._group, self._params, self._whole = group, params, whole
         self._is_divided = options.stage == 3
         self._unused = options.unused
-        for param in params.values():
-            param.data = param.data.contiguous()
         units = cut(model, params, group.size, options.unit_mib * MIB, options.unit_of)
         check_fits(units, group.size if group.maps_memory else 1, _memory_of(units))
         self._gathered: GatheredParameters | None = None
@@ -126,7 +124,7 @@ class Shards:
                 view.copy_(self._params[name].detach())
         else:
             for name, start, stop, offset in unit.owned_by(group.rank):
-                part = self._params[name].detach().view(-1)[start:stop]
+                part = self._params[name].detach().reshape(-1)[start:stop]
                 memory[offset : offset + len(part)].copy_(part)
         for name, view in zip(unit.shapes, views, strict=True):
             self._params[name].data = view
@@ -195,6 +193,18 @@ class Shards:
             work.wait()
 
     # State.
+
+    def fill(self, name: str, part: Callable[[int, int], Tensor]) -> None:
+        """Give a parameter its values here: all of them, or in stage 3 those that this worker owns.
+
+        `part` gives the elements from one number to another of the flattened whole.
+        """
+        if not self._is_divided:
+            param = self._params[name].detach()
+            param.copy_(part(0, param.numel()).view(param.shape))
+        elif (owned := self.slices.params.get(name)) is not None:
+            start = self.slices.starts[name]
+            owned.copy_(part(start, start + owned.numel()))
 
     def pieces(self) -> list[Piece]:
         """The model's state: in stage 3 this worker's part of every parameter; everything else as `whole` holds it."""

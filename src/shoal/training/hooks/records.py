@@ -90,6 +90,8 @@ class Records(Hook):
         run.group.beat(BUSY_S)  # writing may be slow
         run.events.flush(to_disk=True)
         pieces = run.strategy.pieces() + run.random.pieces()
+        if run.loss_scale is not None:
+            pieces += run.loss_scale.pieces(replica=run.group.rank)
         checkpoint.save(run.folder.checkpoints, pieces, progress, settings.keep, run.group, run.run_id)
         if settings.first_step and progress.step == 1:
             state = WholeTensors(run.strategy.pieces(), run.group, prefix=("model.", "optim."))

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from shoal import models, nested
 from shoal.comm.agree import check_same_model
@@ -24,16 +24,19 @@ from shoal.events.spans import SpanRecorder
 from shoal.models.losses import CountedLoss
 from shoal.models.metrics import Measure
 from shoal.nested import Nested
+from shoal.strategies.compiled import Compiled
 from shoal.strategies.conditions import under_conditions
 from shoal.strategies.gradient_engine import build_engine
 from shoal.strategies.layout.layout import Layout
 from shoal.strategies.layout.whole import Whole
 from shoal.strategies.leaf_sums import LeafSums, refuse_batch_statistics
+from shoal.strategies.loss_scale import LossScale
 from shoal.strategies.rpc.settings import RpcConfig
 from shoal.strategies.strategy import Gradients, TrainingClock
 from shoal.training.memory.prepare import prepare_activations, refuse_dropout_in_threads
 
 if TYPE_CHECKING:
+    from shoal.strategies.pipeline.observe import Order
     from shoal.strategies.tensor.divide import TensorParts
 
 MEASURED_SAMPLES = 16
@@ -48,11 +51,14 @@ def build_layout(
     span: SpanRecorder,
     clock: TrainingClock,
     measures: Sequence[Measure] = (),
+    order: "Order | None" = None,
+    loss_scale: LossScale | None = None,
     counts: bool = False,
 ) -> Layout:
     """The layout of a mesh, for a model that every worker has built from the same seed.
 
-    `sample` are the inputs of a few samples, to try the divided model with. `counts`: the loss returns pairs.
+    `sample` are the inputs of a few samples, to try the divided model with; `order` is what `check_stages` observed;
+    `counts` says that the loss returns pairs (sum, count).
     """
     device = nested.first(sample).device
     check_same_model(mesh.world, {name: p for name, p in model.named_parameters() if p.requires_grad})
@@ -62,7 +68,20 @@ def build_layout(
     saving = None if activations is None else activations.saving
     loss = models.build_loss(config.loss)
     loss = CountedLoss(loss) if counts else loss
-    engine = build_engine(config.engine, model, config.loss, span, config.precision, saving, loss)
+    stages = mesh.axis("pipeline")
+    is_cut = stages is not None and stages.size > 1
+    compiled = Compiled(model, config.model.name) if config.compile else None
+    engine = build_engine(
+        config.engine,
+        model,
+        config.loss,
+        span,
+        config.precision,
+        saving,
+        compiled,
+        None if is_cut else loss_scale,
+        loss,
+    )
 
     def conditions(gradients: Gradients) -> Gradients:
         bottlenecks, faults = config.launch.bottleneck, config.launch.fault
@@ -73,19 +92,27 @@ def build_layout(
 
     _mention_host_memory(mesh, device)
     replica = data.rank if data is not None else 0
-    stages = mesh.axis("pipeline")
-    if stages is not None and stages.size > 1:
+    if stages is not None and is_cut:
         from shoal.strategies.pipeline.cut import cut_by_name
         from shoal.strategies.pipeline.pipeline import Pipelined
 
         pipeline, autocast = config.pipeline, engine.autocast
-        layers = cut_by_name(model, pipeline.cut)
-        return Pipelined(model, layers, stages, loss, autocast, span, pipeline, replica, parts, measures)
+        layers = cut_by_name(model, pipeline.cut, order)
+        return Pipelined(
+            model, layers, stages, loss, autocast, span, pipeline, replica, parts, measures, loss_scale
+        )
     leaf_sums = LeafSums(model, engine.params, span) if config.train.reduction == "invariant" else None
     return Whole(model, loss, engine, span, conditions, replica, parts, leaf_sums, measures)
 
 
-def with_cut(config: RunConfig, mesh: Mesh, model: nn.Module, sample: Nested, batch_size: int) -> RunConfig:
+def with_cut(
+    config: RunConfig,
+    mesh: Mesh,
+    model: nn.Module,
+    sample: Nested,
+    batch_size: int,
+    order: "Order | None" = None,
+) -> RunConfig:
     """The config with the layers at which the stages of a pipeline begin: as the user says, else as rank 0 measures.
 
     A part of the run's settings, so that a resumed run has the same stages. Call it before the layers are divided:
@@ -103,25 +130,33 @@ def with_cut(config: RunConfig, mesh: Mesh, model: nn.Module, sample: Nested, ba
     from shoal.strategies.pipeline.cut import cut_by_cost
 
     measured = nested.cat([sample] * MEASURED_SAMPLES)
-    stages = cut_by_cost(model, num_stages, mesh.world, nested.part(measured, 0, MEASURED_SAMPLES))
+    stages = cut_by_cost(model, num_stages, mesh.world, nested.part(measured, 0, MEASURED_SAMPLES), order)
     return replace(config, pipeline=replace(pipeline, cut=tuple(stage[0].name for stage in stages[1:])))
 
 
-def check_stages(config: RunConfig, model: nn.Module, sample: Nested) -> None:
-    """Refuse a model that its layers, one after the other, do not compute; call it before a model is cut."""
+def check_stages(config: RunConfig, model: nn.Module, sample: Nested) -> "Order | None":
+    """Refuse a model that its layers, one after the other, do not compute; call it before a model is cut.
+
+    For a pipeline of a model that does not declare the order of its layers: the order that was observed.
+    """
     is_cut = config.axes.get("pipeline", 1) > 1
     if not is_cut and not isinstance(config.sync, RpcConfig):
-        return
-    from shoal.strategies.pipeline.cut import check_order, cut_by_name, cut_for_rpc, layers_of
+        return None
+    from shoal.strategies.pipeline.cut import check_order, cut_by_name, cut_for_rpc, declares_order, layers_of
+    from shoal.strategies.pipeline.observe import observed_order
 
+    order = None
+    if is_cut and not declares_order(model) and isinstance(sample, Tensor):
+        order = observed_order(model, sample)
     if is_cut:
         names = config.pipeline.cut
         # Where it will be cut is not known yet: any two layers may be separated.
-        stages = cut_by_name(model, names) if names else [[layer] for layer in layers_of(model)]
+        stages = cut_by_name(model, names, order) if names else [[layer] for layer in layers_of(model, order)]
     else:
         assert isinstance(config.sync, RpcConfig)
         stages = cut_for_rpc(model, config.sync.cut, config.launch.workers)
     check_order(model, stages, sample)
+    return order
 
 
 def _mention_host_memory(mesh: Mesh, device: torch.device) -> None:
