@@ -18,7 +18,8 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 
 from common import Target, interleave, options, report
-from shoal.api.callbacks import Callback, CsvLogger, WithCallbacks
+from shoal.api.callbacks import Callback, WithCallbacks
+from shoal.api.loggers import CsvLogger
 from shoal.comm.alone import alone
 from shoal.comm.traced import traced
 from shoal.config.schema import RunConfig

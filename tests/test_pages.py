@@ -20,7 +20,7 @@ PAGES = sorted(
 NAMED = re.compile(r"`((?:[\w.-]+/)+(?:[\w-]+\.(?:py|md|toml|txt))?)`")
 """A path in backticks: it has a slash, and ends with one or with the name of a file of ours."""
 FOR_USERS = re.compile(
-    r"^(runs|reports|checkpoints|tmp|home|dev|proc|your|my_|task|test/|train/|tensorboard/|lab[\dN])|NAME|RUN|FOLDER|<|:"
+    r"^(runs|reports|checkpoints|tmp|home|dev|proc|your|my_|task|test/|train/|tensorboard/|wandb/|mlflow/|lab[\dN])|NAME|RUN|FOLDER|<|:"
 )
 """What users have and the repository has not."""
 

@@ -2,9 +2,11 @@
 
 import csv
 import sys
+import time
 
 import pytest
 
+from shoal.api.callbacks import Callback
 from shoal.api.train import train
 from shoal.cli.main import main
 from shoal.config.read import read
@@ -99,3 +101,14 @@ def test_a_file_names_no_logger_without_consent(here, capsys):
     (here / "recipe.toml").write_text('[output]\nlogger = ["own_loggers:Log"]\n')
     assert main(["train", "recipe.toml"]) == 2
     assert "files run no code without consent" in capsys.readouterr().err
+
+
+def test_what_a_callback_does_before_the_first_step_is_no_training_time(here, monkeypatch):
+    later, now = [0.0], time.perf_counter
+    monkeypatch.setattr(time, "perf_counter", lambda: now() + later[0])
+
+    class Slow(Callback):
+        def start(self, folder, step, total_steps):
+            later[0] = 1e6
+
+    assert train(read(None, TINY.split()[:-1]), callbacks=[Slow()], progress=False).seconds < 1e6

@@ -41,13 +41,23 @@ class Two(nn.Module):
     def forward(self, first, second):
         return {"logits": self.layers(torch.cat([first, second], 1)), "cache": None}
 
-    def as_sequence(self):
-        return [("join", Join()), *(self.layers.named_children())]
-
 
 class OfOne(Two):
     def forward(self, sample):
         return super().forward(sample.first, sample.second)
+
+
+class Scores(Two):
+    """Returns one tensor, and says in which order its layers run: the first of them takes the whole dictionary."""
+
+    def forward(self, first, second):
+        return super().forward(first, second)["logits"]
+
+    def as_sequence(self):
+        return [
+            ("join", Join()),
+            *((f"layers.{name}", layer) for name, layer in self.layers.named_children()),
+        ]
 
 
 class Join(nn.Module):
@@ -63,6 +73,10 @@ def of_dictionary(outputs, batch):
     return of_labels(outputs, batch["labels"])
 
 
+def of_scores(outputs, batch):
+    return functional.cross_entropy(outputs, batch["labels"])
+
+
 def of_dataclass(outputs, batch):
     return of_labels(outputs, batch.labels)
 
@@ -72,6 +86,7 @@ FORMS = {
     "tuple": (Two, ((FIRST, SECOND), LABELS), of_labels),
     "dictionary": (Two, NAMED, of_dictionary),
     "dictionary and label": (Two, ({"second": SECOND, "first": FIRST}, LABELS), of_labels),
+    "scores": (Scores, NAMED, of_scores),
     "dataclass": (OfOne, Sample(**NAMED), of_dataclass),
 }
 
@@ -97,7 +112,8 @@ def one_machine(tmp_path_factory):
 
 WAYS = [(form, {"workers": 2, "strategy": "ddp", "launcher": "threads"}) for form in FORMS]
 WAYS += [("dictionary", {"workers": 3, "strategy": "zero", "strategy.stage": 3, "launcher": "threads"})]
-WAYS += [("tuple", {})]
+WAYS += [("tuple", {}), ("scores", {"mesh": "pipeline=2", "launcher": "threads"})]
+WAYS += [("scores", {"mesh": "data=2,tensor=2", "launcher": "threads"})]
 
 
 @pytest.mark.parametrize(("form", "way"), WAYS, ids=str)

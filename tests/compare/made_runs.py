@@ -30,11 +30,13 @@ def write_run(
     mapped_bytes=0,
     counts_bytes=True,
     cores=None,
+    validations=(),
     **result,
 ):
     """A finished run. Each rank computes, moves and waits for the given milliseconds in each step, or in turns.
 
-    It also encodes, and sends 1000 bytes; older versions did not count what it sends in a step.
+    It also encodes, and sends 1000 bytes; older versions did not count what it sends in a step. `validations` are its
+    accuracies on the validation set, the last one after its last step.
     """
     folder.mkdir(parents=True)
     config = read("quickstart", flags.split())
@@ -71,6 +73,9 @@ def write_run(
                 | ({"sent_bytes": 1000, "mapped_bytes": mapped_bytes} if counts_bytes else {})
                 | {"spans": calls if len(ranks) > 1 else []}
             )
+        for epoch, accuracy in enumerate(validations, 1):
+            found = {"step": STEPS * epoch // len(validations), "epoch": epoch, "accuracy": accuracy}
+            records.append({"event": "validation", "loss": 1 - accuracy, **found})
         records.append({"event": "end", "status": "completed", "not_scheduled": not_scheduled})
         write_events(folder, rank, records)
     weights = {"w": np.array([1.0, -2.0])} if weights is None else weights
@@ -84,6 +89,8 @@ def write_run(
         save_file(state, folder / "first_step.safetensors")
     closing = {"status": "completed", "steps": STEPS, "seconds": float(ends_s[-1]), "test_accuracy": 0.9635}
     closing |= {"test_loss": 0.1, "bytes_sent": 1_500_000, "device": "cpu", "run_id": run_id}
+    if validations:
+        closing |= {"validation_accuracy": validations[-1], "validation_loss": 1 - validations[-1]}
     closing |= {"weights_sha256": weights_sha256_of(folder / "model.safetensors")}
     RunFolder(folder).write_result(closing | result)
     return folder

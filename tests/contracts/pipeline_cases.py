@@ -11,7 +11,7 @@ from shoal.config.sections.model import CrossEntropyConfig
 from shoal.events.spans import HostClock, SpanRecorder
 from shoal.models import build_loss
 from shoal.strategies.gradient_engine import build_engine
-from shoal.strategies.pipeline.cut import cut_by_name, declares_order
+from shoal.strategies.pipeline.cut import cut_by_name, must_observe
 from shoal.strategies.pipeline.observe import observed_order
 from shoal.strategies.pipeline.pipeline import Pipelined
 from shoal.strategies.update import Update
@@ -34,13 +34,15 @@ def deep_network():
 
 
 class Block(nn.Module):
-    """A skip connection around two layers with a function between them."""
+    """Works in place; then a skip connection around two layers with a function between them."""
 
     def __init__(self, width):
         super().__init__()
+        self.act = nn.LeakyReLU(0.5, inplace=True)
         self.norm, self.fc1, self.fc2 = nn.LayerNorm(width), nn.Linear(width, 8), nn.Linear(8, width)
 
     def forward(self, x):
+        x = self.act(x)
         return x + self.fc2(torch.tanh(self.fc1(self.norm(x))))
 
 
@@ -49,14 +51,14 @@ class BlockNetwork(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.embed, self.act = nn.Linear(INPUTS, 7), nn.ReLU()
+        self.embed = nn.Linear(INPUTS, 7)
         self.blocks = nn.ModuleList(Block(7) for _ in range(3))
         self.head = nn.Linear(7, OUTPUTS)
 
     def forward(self, x):
-        x = self.act(self.embed(x))
+        x = self.embed(x)
         for block in self.blocks:
-            x = self.act(block(x))
+            x = block(x)
         return self.head(x)
 
 
@@ -90,7 +92,7 @@ def pipelined(
         data, model, span = mesh.axis("data"), seeded(network), SpanRecorder(HostClock())
         engine = build_engine("torch", model, CrossEntropyConfig(), span, precision)
         sample = torch.ones(4, INPUTS, dtype=torch.float64)
-        order = None if declares_order(model) else observed_order(model, sample)
+        order = observed_order(model, sample) if must_observe(model, cuts[stages]) else None
         layout = Pipelined(
             model,
             cut_by_name(model, cuts[stages], order),

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from shoal.cli.main import main
+from shoal.strategies.pipeline.schedules import build
+from shoal.strategies.pipeline.timing import StageTimes, timeline
 
 ROOT = Path(__file__).parents[2]
 TINY = (
@@ -24,14 +26,19 @@ def in_the_repository(monkeypatch):
 
 
 @pytest.fixture
-def final_loss(tmp_path, capsys):
+def trained(tmp_path, capsys):
     def train(*flags):
         code = main([*TINY.split(), "--runs-dir", str(tmp_path), *flags])
         found = capsys.readouterr()
         assert code == 0, found.err
-        return json.loads(found.out)["final_loss"]
+        return json.loads(found.out)
 
     return train
+
+
+@pytest.fixture
+def final_loss(trained):
+    return lambda *flags: trained(*flags)["final_loss"]
 
 
 def test_the_codec(final_loss, capsys):
@@ -56,3 +63,22 @@ def test_the_rule(final_loss, capsys):
     without = abs(final_loss(*flipped) - good)
     median = abs(final_loss(*flipped, "--exchange", "robust:examples.own_rule:geometric_median") - good)
     assert median < without / 2
+
+
+def test_the_schedule(trained, capsys):
+    name = "examples.own_schedule:eager"
+    assert main(["check", "schedule", name, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["passed"], found["peak_live"]) == (True, [7, 5, 3, 1])
+    slow = StageTimes(activation=1, gradient=1)
+    bubbles = [timeline(build(each, 4, 8).rows, slow).bubble for each in (name, "1f1b")]
+    assert bubbles[0] < bubbles[1] - 0.1, "messages do not have more time"
+    pipeline = "--mesh", "pipeline=2", "--pipeline.microbatches", "4", "--pipeline.schedule"
+    own, ours = (trained(*pipeline, each)["weights_sha256"] for each in (name, "1f1b"))
+    assert own == ours
+
+
+@pytest.mark.parametrize("name", ["own_codec", "own_rule", "own_schedule"])
+def test_they_are_short(name):
+    program = (ROOT / "examples" / f"{name}.py").read_text().partition('"""\n\n')[2]
+    assert len([line for line in program.splitlines() if line.strip()]) <= 30

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from shoal.report.canvas import (
+    COLUMN_IN,
     LEGEND_ROW_IN,
     ON_FULL_SHADE,
     PAGE_IN,
@@ -16,7 +17,18 @@ from shoal.report.canvas import (
     heat_map,
     painted,
 )
-from shoal.report.curves import Line, Mark, Panel, Style, _y_limits, coinciding, draw, draw_grid
+from shoal.report.curves import (
+    COLUMN_HEIGHT_IN,
+    Line,
+    Mark,
+    Panel,
+    Style,
+    _y_limits,
+    coinciding,
+    column_pdf,
+    draw,
+    draw_grid,
+)
 
 STYLE = Style("gd", "blue")
 X = np.array([0.0, 1.0, 10.0, 100.0])
@@ -127,6 +139,14 @@ def test_a_heat_map_goes_from_the_page_to_the_full_colour():
 def test_the_pdf_repeats_bit_by_bit():
     one, other = (draw([panel(**LINEAR)], width_in=3.0, height_in=2.0).pdf for _ in range(2))
     assert one == other
+
+
+def test_a_figure_of_a_paper_is_as_wide_as_a_column_and_repeats_bit_by_bit():
+    ticks = panel(log_y=False, most_ticks=5, widens=False)
+    one, other = (column_pdf(ticks) for _ in range(2))
+    assert one == other
+    width, height = map(float, re.search(rb"/MediaBox \[ ?0 0 ([\d.]+) ([\d.]+)", one).groups())
+    assert (width, height) == pytest.approx((72 * COLUMN_IN, 72 * (COLUMN_HEIGHT_IN + LEGEND_ROW_IN)))
 
 
 def test_single_noisy_points_do_not_stretch_the_scale():

@@ -9,7 +9,7 @@ import torch
 from shoal.comm.alone import alone
 from shoal.comm.mesh import Mesh
 from shoal.comm.threads.group import ThreadGroup, run_threads
-from shoal.errors import ConfigError, DivergedError
+from shoal.errors import ConfigError, DivergedError, NothingCountedError
 from shoal.strategies.exchange.exchange import AllReduce
 from shoal.strategies.exchange.rules import ROBUST, Robust
 from shoal.strategies.guard import ROW, Guard, Remedies, square_of
@@ -268,3 +268,31 @@ def test_a_sparse_gradient_is_refused_with_its_shape():
     sparse = torch.zeros(300, 8).to_sparse()
     with pytest.raises(ConfigError, match=r"a gradient of shape \(300, 8\) is sparse"):
         square_of(sparse)
+
+
+def test_the_counts_of_all_workers_divide_losses_and_gradients():
+    counts = (3, torch.tensor(0), 5.0)
+
+    def work(group):
+        guard = Guard(group, AllReduce(), "stop", count_of_share=lambda: counts[group.rank])
+        return guard.agree(torch.tensor(0.004, dtype=torch.float64), share())
+
+    for verdict in run_threads(3, work):
+        assert verdict.scale == 1000 / 8
+        assert verdict.loss.item() == pytest.approx(0.012 * 1000 / 8)
+
+
+def test_a_device_divides_by_the_count_itself_and_leaves_a_step_without_one_out():
+    (alone,) = ThreadGroup.world(1)
+    counts = iter([4, 0])
+    guard = Guard(alone, AllReduce(), "stop", count_of_share=lambda: next(counts))
+    table, found = torch.empty(1, ROW), []
+    for _ in range(2):
+        guard.look(torch.ones(2))
+        guard.write(table, torch.tensor(0.5), share())
+        found.append(guard.decide_later(table, torch.tensor(0.5)))
+    good, nothing = found
+    assert (good.scale, good.loss, good.is_bad, nothing.is_bad) == (250.0, 125.0, 0.0, 1.0)
+    assert good.settle() == 0
+    with pytest.raises(NothingCountedError):
+        nothing.settle()

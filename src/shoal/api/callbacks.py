@@ -1,18 +1,12 @@
-"""Callbacks of a run, and the loggers: callbacks that write losses and metrics for other programs (`--logger`)."""
+"""Callbacks: what a program is told while a run trains."""
 
-import csv
-from collections.abc import Callable, Sequence
-from io import TextIOWrapper
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-from shoal.config.custom import calling, load
-from shoal.config.metrics import ALWAYS, label_of
 from shoal.config.schema import RunConfig
-from shoal.config.sections.values import Custom
-from shoal.errors import CallbackError, ConfigError
+from shoal.errors import CallbackError
 from shoal.events.folder import RunFolder
-from shoal.files import make_folder, open_new, temporary_beside
 from shoal.training.evaluation import Metrics
 from shoal.training.observer import Observer
 from shoal.training.progress import Progress
@@ -92,134 +86,3 @@ class WithCallbacks:
                     f"callback {type(callback).__name__}.{method} raised {type(error).__name__}: {error}",
                     "The run was stopped; its checkpoints are complete.",
                 ) from error
-
-
-COLUMNS = ("step", "epoch", "training_loss", "validation_loss", "validation_accuracy")
-
-
-def loggers_of(config: RunConfig) -> Sequence[Callback]:
-    """The loggers that a run's settings name; what is not installed is refused before the run begins."""
-    labels = [label_of(name) for name in config.train.metrics if name not in ALWAYS]
-    return [
-        _LOGGERS[name](labels) if name in _LOGGERS else _own(Custom(name=name))
-        for name in config.output.logger
-    ]
-
-
-class CsvLogger(Callback):
-    """Writes `metrics.csv` into the run folder: a row after each step, and one with validation after each epoch."""
-
-    def __init__(self, metrics: Sequence[str] = ()) -> None:
-        """`metrics` are the names of those beside loss and accuracy, each with a column."""
-        self._metrics = metrics
-        self._file: TextIO | None = None
-
-    def start(self, folder: Path, step: int, total_steps: int) -> None:
-        """Begin the file; of a resumed run, keep the rows of the steps that it has made."""
-        path, columns = folder / "metrics.csv", (*COLUMNS, *(f"validation_{name}" for name in self._metrics))
-        kept = [
-            [row.get(column) or "" for column in columns]
-            for row in _rows_of(path)
-            if int(row["step"]) <= step
-        ]
-        # A second file until it is complete: a crash here must not lose the rows of the steps before.
-        new = temporary_beside(path)
-        self._file = TextIOWrapper(open_new(new), encoding="utf-8", newline="")
-        self._rows = csv.writer(self._file)
-        self._rows.writerow(columns)
-        self._rows.writerows(kept)
-        self._flush()
-        new.replace(path)
-        self._last = step
-
-    def step(self, step: int, loss: float) -> None:
-        """A row."""
-        self._last = step
-        self._rows.writerow((step, "", repr(loss), "", "", *("" for _ in self._metrics)))
-
-    def epoch(self, epoch: int, loss: float | None, validation: Metrics | None) -> None:
-        """A row with the mean loss of the epoch."""
-        found = validation.by_name if validation else {}
-        measured = (found.get(name, "") for name in (*ALWAYS, *self._metrics))
-        self._rows.writerow((self._last, epoch, repr(loss), *measured))
-        self._flush()
-
-    def checkpoint(self, step: int) -> None:
-        """Everything up to a checkpoint is in the file."""
-        self._flush()
-
-    def end(self, result: Result) -> None:
-        """Close the file."""
-        if self._file is not None:
-            self._file.close()
-
-    def _flush(self) -> None:
-        if self._file is not None:
-            self._file.flush()
-
-
-class TensorboardLogger(Callback):
-    """Writes a folder `tensorboard` into the run folder."""
-
-    def __init__(self) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise ConfigError(
-                "logger tensorboard needs the package tensorboard, which is not installed",
-                "Install it: pip install tensorboard",
-            ) from None
-        self._make: Callable[..., Any] = SummaryWriter
-        self._writer: Any = None
-
-    def start(self, folder: Path, step: int, total_steps: int) -> None:
-        """Open the files; a resumed run hides the lines that it had written after its checkpoint."""
-        make_folder(folder / "tensorboard")
-        self._writer = self._make(str(folder / "tensorboard"), purge_step=step + 1 if step else None)
-        self._last = step
-
-    def step(self, step: int, loss: float) -> None:
-        """One point."""
-        self._last = step
-        self._writer.add_scalar("loss/training", loss, step)
-
-    def epoch(self, epoch: int, loss: float | None, validation: Metrics | None) -> None:
-        """The metrics on the validation set, at the step where the epoch ended."""
-        if validation is not None:
-            for name, value in validation.by_name.items():
-                self._writer.add_scalar(f"{name}/validation", value, self._last)
-        self._writer.flush()
-
-    def end(self, result: Result) -> None:
-        """The result on the test set, then the end."""
-        if result.test_accuracy is not None:
-            self._writer.add_scalar("accuracy/test", result.test_accuracy, result.steps)
-        for name, value in (result.test_metrics or {}).items():
-            self._writer.add_scalar(f"{name}/test", value, result.steps)
-        self._writer.close()
-
-
-def _own(config: Custom) -> Callback:
-    with calling("logger", config):
-        logger = load("logger", config)()
-    if not isinstance(logger, Callback):
-        raise ConfigError(
-            f"logger {config.name} returned a value of type {type(logger).__name__}",
-            "Return an instance of a class that derives from shoal.Callback.",
-        )
-    return logger
-
-
-_LOGGERS: dict[str, Callable[[Sequence[str]], Callback]] = {
-    "csv": CsvLogger,
-    "tensorboard": lambda metrics: TensorboardLogger(),
-}
-"""Each takes the names of the metrics beside loss and accuracy."""
-
-
-def _rows_of(path: Path) -> list[dict[str, str]]:
-    """The rows of a log; one that a crash has cut off within its first cell is left out."""
-    if not path.exists():
-        return []
-    with path.open(encoding="utf-8", newline="") as file:
-        return [row for row in csv.DictReader(file) if (row.get("step") or "").isdigit()]

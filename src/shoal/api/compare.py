@@ -5,7 +5,7 @@ import shlex
 import sys
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TextIO, Unpack
@@ -18,10 +18,15 @@ from shoal.compare.comparison import compare as compare_runs
 from shoal.compare.comparison_report import write_report
 from shoal.compare.earlier import earlier_runs
 from shoal.compare.remark import Remark, notes
-from shoal.compare.table import as_data, described
-from shoal.compare.variants import Variant, taken_over, train, train_again, variants_of
+from shoal.compare.repeated import rows as repeated
+from shoal.compare.repeated.report import judged_rows, latex_of_rows, run_data
+from shoal.compare.repeated.sweep import Sweep, read_sweep
+from shoal.compare.repeated.table import row_notes
+from shoal.compare.table import as_data, described, latex
+from shoal.compare.variants import Variant, by_seeds, taken_over, train, train_again, variants_of
 from shoal.compare.verdict import verdict
 from shoal.config.arguments import checks_arguments
+from shoal.config.sections.values import Count
 from shoal.errors import ConfigError, ShoalError
 from shoal.events.clocks import BUSY
 from shoal.printable import printable
@@ -47,9 +52,13 @@ class Compared:
     """What a reader needs to know before the numbers."""
     page: Path
     """The page of the comparison, for a browser; tables, figures and the folder `runs` are beside it."""
+    latex: str = ""
+    """The table for a paper, in LaTeX with booktabs."""
+    rows: tuple[dict[str, Any], ...] = ()
+    """With several seeds or a sweep: for each variant and setting the means, half intervals and verdict."""
 
     def __repr__(self) -> str:
-        return f"Compared({', '.join(run['name'] for run in self.runs)}; {self.page})"
+        return f"Compared({', '.join(row['name'] for row in self.rows or self.runs)}; {self.page})"
 
 
 @checks_arguments
@@ -61,6 +70,8 @@ def compare(
     lang: Literal["en", "zh"] = "en",
     progress: bool = True,
     trust_code: bool = False,
+    seeds: Count = 1,
+    sweep: Mapping[str, Sequence[Any]] | None = None,
     **settings: Unpack[Settings],
 ) -> Compared:
     """Train the same model by several strategies, or compare finished runs, as `shoal compare` does.
@@ -72,19 +83,28 @@ def compare(
     Settings apply to every run that is trained; launcher settings, such as `workers`, only to runs with several
     workers. `out` is the folder of the page and the runs, by default reports/compare-TIME. `runs` is the folder of an
     earlier comparison, whose finished runs are reused; `all` also trains the variants in a recipe's table [more].
+
+    With seeds=5 each variant is trained with five seeds, and with sweep={"exchange.ratio": [0.1, 0.01]} with each
+    value: then `rows` has means with 95 % intervals, and differences paired by seed.
     """
     names = [str(each.run if isinstance(each, Result) else each) for each in recipes]
     if not names:
         raise ConfigError("compare needs a recipe, or two runs", "Start with shoal.compare('quickstart').")
     words = page_words(lang, "shoal.compare")
     changes = tree_of(settings)
-    flags = [*(f"--{name.replace('_', '-')}" for name in settings), *(["--runs"] if runs else [])]
+    swept = read_sweep(sweep or {})
+    flags = [
+        *(f"--{name.replace('_', '-')}" for name in settings),
+        *(f"--{name}" for name, value in {"runs": runs, "seeds": seeds > 1, "sweep": sweep}.items() if value),
+    ]
     finished = are_runs(names, flags)
-    variants = [] if finished else variants_of(names, changes, trust_code, all)
+    variants = [] if finished else repeats(variants_of(names, changes, trust_code, all, swept), seeds, swept)
     earlier = earlier_runs(runs) if runs else None
     folder = report_folder(str(out or ""), "compare")
-    given = {**({"all": True} if all else {}), **settings}
-    command = ", ".join([*map(repr, names), *(f"{name}={value!r}" for name, value in given.items())])
+    more = {"all": all, "seeds": seeds > 1 and seeds, "sweep": sweep}
+    given = {**{name: value for name, value in more.items() if value}, **settings}
+    listed = ", ".join([*map(repr, names), *(f"{name}={value!r}" for name, value in given.items())])
+    command = f"shoal.compare({listed})"
     stream = sys.stdout if in_notebook() else sys.stderr
     with Series(), claimed(folder):
         if finished:
@@ -92,11 +112,20 @@ def compare(
         else:
             shown = Progress(stream, not progress, every=all, warn=_warn)
             folders = train_all(variants, folder / "runs", earlier, words, shown)
-        comparison, remarks = judged(
-            folders, folder, f"shoal.compare({command})", words, trained=not finished
-        )
-    rows = tuple(as_data(entry, comparison, words) for entry in comparison.entries)
-    return Compared(rows, tuple(remarks), tuple(notes(comparison, words)), folder / "report.html")
+        if variants and variants[0].row:
+            rows = judged_rows(folders, variants, folder, command, words)
+            table = tuple(repeated.as_data(row, rows) for row in rows.rows)
+            noted, page = tuple(row_notes(rows, words)), folder / "report.html"
+            return Compared(tuple(run_data(rows)), (), noted, page, latex_of_rows(rows, words), table)
+        comparison, remarks = judged(folders, folder, command, words, trained=not finished)
+    data = tuple(as_data(entry, comparison, words) for entry in comparison.entries)
+    noted, page = tuple(notes(comparison, words)), folder / "report.html"
+    return Compared(data, tuple(remarks), noted, page, latex(comparison, words))
+
+
+def repeats(variants: list[Variant], seeds: int, sweep: Sweep) -> list[Variant]:
+    """The variants with each seed, as rows of a table; as they are where there is one seed and no sweep."""
+    return by_seeds(variants, seeds) if seeds > 1 or sweep.values else variants
 
 
 def _warn(line: str) -> None:

@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
-from shoal.api.callbacks import Callback, WithCallbacks, loggers_of
+from shoal.api.callbacks import Callback, WithCallbacks
 from shoal.api.display import display_for, headline, warnings_in_one_line
 from shoal.api.keywords import Settings
+from shoal.api.loggers import loggers_of
 from shoal.api.notebook import in_notebook
 from shoal.api.settings import NO_RECIPE, config_of, resumed_config, tree_of
 from shoal.config.arguments import checks_arguments

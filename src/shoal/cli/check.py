@@ -185,6 +185,50 @@ def run_rule(given: Given[RuleFlags]) -> int:
     return code
 
 
+@dataclass(frozen=True)
+class ScheduleFlags(Flags):
+    """The largest size that is tested, which is also drawn."""
+
+    stages: Annotated[int, AtLeast(1), AtMost(16)] = 4
+    """Number of stages."""
+    microbatches: Annotated[int, AtLeast(1), AtMost(32)] = 8
+    """Number of micro-batches."""
+    json: bool = False
+    """Print the verdicts as JSON."""
+
+
+def run_schedule(given: Given[ScheduleFlags]) -> int:
+    """Run our validator on a pipeline schedule of yours, a function of (stages, micro-batches), and draw it.
+
+    Every size up to --stages and --microbatches is tested. Smaller sizes that the function refuses with a
+    shoal.errors.ConfigError are left out. Our own schedules can be checked, too: 1f1b.
+
+    Exit code 0: it keeps the contract. 1: it does not. 2: it could not be checked.
+    """
+    name, flags = given.words[0], given.flags
+
+    from shoal.explain.pipeline import as_grid, explain_schedule
+    from shoal.strategies.pipeline.contract import ScheduleSubject, examine_schedule
+    from shoal.strategies.pipeline.schedules import function_of
+
+    function_of(name)  # what cannot be called cannot be checked
+    subject = ScheduleSubject(name, flags.stages, flags.microbatches)
+    size = f"up to {counted(flags.stages, 'stage')} and {counted(flags.microbatches, 'micro-batch', 'es')}"
+    verdicts = list(examine_schedule(subject))
+    about: dict[str, object] = {"schedule": name, "stages": flags.stages, "microbatches": flags.microbatches}
+    is_valid = not any(verdict.problem for verdict in verdicts)
+    explanation = explain_schedule(name, flags.stages, flags.microbatches) if is_valid else None
+    if explanation is not None:
+        line = explanation.timeline
+        about |= {"bubble": line.bubble, "peak_live": list(explanation.schedule.peak_live)}
+    code = _report(verdicts, f"{text.bold(name)}: {size}", about, flags.json)
+    if explanation is not None and not flags.json:
+        text.show(f"\n{as_grid(explanation, text.page_width())}")
+        train = ["--mesh", "pipeline=2", "--pipeline.schedule", name]
+        text.next_step("shoal", "train", "quickstart", *train)
+    return code
+
+
 def _show_next(code: int, given: "Given[Any]", workers: int, strategy: str, *more: str) -> None:
     """Train with what keeps the contract."""
     if code == 0 and not given.flags.json:
@@ -228,7 +272,7 @@ def _show(verdict: "Verdict") -> None:
 
 COMMAND = CommandGroup(
     "check",
-    "Run our contract tests on your own exchange, codec, rule or strategy.",
+    "Run our contract tests on your own exchange, codec, rule, schedule or strategy.",
     {
         "exchange": Command(
             "check exchange", run, CheckFlags, "package.module:function", settings=("exchange",)
@@ -237,6 +281,7 @@ COMMAND = CommandGroup(
             "check codec", run_codec, CodecFlags, "package.module:Class", settings=("exchange",)
         ),
         "rule": Command("check rule", run_rule, RuleFlags, "package.module:function", settings=("exchange",)),
+        "schedule": Command("check schedule", run_schedule, ScheduleFlags, "package.module:function"),
         "strategy": Command(
             "check strategy", run_strategy, StrategyFlags, "package.module:Class", settings=("strategy",)
         ),

@@ -5,17 +5,23 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TextIO
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Annotated, Literal, TextIO
 
 from shoal.cli import text
 from shoal.cli.command import Command, Given
 from shoal.config.flags import Flags
+from shoal.config.kinds import Several
+from shoal.config.sections.values import Count
+from shoal.errors import ConfigError
 
 if TYPE_CHECKING:
     from shoal.compare.comparison import Comparison
     from shoal.compare.remark import Remark
+    from shoal.compare.repeated.rows import Rows
     from shoal.words import Words
+
+STDOUT = Path("-")
 
 
 @dataclass(frozen=True)
@@ -28,6 +34,12 @@ class CompareFlags(Flags):
     """Folder of an earlier comparison: reuse its finished runs, and train only the rest."""
     all: bool = False
     """Every variant, column and remark (default: the variants, columns and remarks that tell most)."""
+    seeds: Count = 1
+    """Train every variant with so many seeds, from --seed on: means with 95 % intervals, differences paired by seed."""
+    sweep: Annotated[tuple[str, ...], Several()] = ()
+    """KEY=VALUE,VALUE: train every variant that has this setting with each value; repeatable, for all products."""
+    latex: Path | None = None
+    """Write the table in LaTeX (booktabs) to this file; -: to standard output."""
     lang: Literal["en", "zh"] = "en"
     """Language of the table, the verdict and the report."""
     trust_code: bool = False
@@ -39,8 +51,15 @@ class CompareFlags(Flags):
 
     @property
     def stream(self) -> TextIO:
-        """Where everything but JSON goes."""
-        return sys.stderr if self.json else sys.stdout
+        """Where everything but JSON and LaTeX goes."""
+        return sys.stderr if self.json or self.latex == STDOUT else sys.stdout
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.latex == STDOUT and self.json:
+            raise ConfigError("--latex - and --json both write to standard output", "Give --latex a file.")
+        if self.latex and self.latex.is_dir():
+            raise ConfigError(f"--latex {self.latex} is a folder", "Name a file, such as table.tex.")
 
 
 def run(given: Given[CompareFlags]) -> int:
@@ -50,6 +69,7 @@ def run(given: Given[CompareFlags]) -> int:
         shoal compare mine.toml       your own recipe in the same ways
         shoal compare a.toml b.toml   several recipes, as they are
         shoal compare runs/*          finished runs; nothing is trained
+        shoal compare mine.toml --validation 0.1 --seeds 5 --sweep lr=0.1,0.01    a table for a paper
 
     Flags of `shoal train` apply to every run that is trained (--epochs 3); launcher flags (--workers 4) only to runs
     with several workers. A TOML file with a table [variants], each a name and its flags, defines your own
@@ -58,17 +78,23 @@ def run(given: Given[CompareFlags]) -> int:
     """
     flags = given.flags
 
-    from shoal.api.compare import Progress, are_runs, judged, train_all
+    from shoal.api.compare import Progress, are_runs, judged, repeats, train_all
     from shoal.compare.earlier import earlier_runs
-    from shoal.compare.terminal import show
+    from shoal.compare.repeated.report import judged_rows
+    from shoal.compare.repeated.sweep import read_sweep
     from shoal.compare.variants import variants_of
     from shoal.report.folder import claimed, report_folder
     from shoal.report.words import page_words
     from shoal.training.stop import Series
 
     words = page_words(flags.lang, "shoal.compare")
-    finished = are_runs(given.words, [*given.settings, *(["--runs"] if flags.runs else [])])
-    variants = [] if finished else variants_of(given.words, given.settings, flags.trust_code, flags.all)
+    of_training = {"--runs": flags.runs, "--seeds": flags.seeds > 1, "--sweep": flags.sweep}
+    finished = are_runs(
+        given.words, [*given.settings, *(name for name, value in of_training.items() if value)]
+    )
+    sweep = read_sweep(flags.sweep)
+    made = [] if finished else variants_of(given.words, given.settings, flags.trust_code, flags.all, sweep)
+    variants = repeats(made, flags.seeds, sweep)
     earlier = earlier_runs(flags.runs) if flags.runs else None
     folder = report_folder(str(flags.out or ""), "compare")
     with Series(), claimed(folder):
@@ -84,13 +110,65 @@ def run(given: Given[CompareFlags]) -> int:
                 text.warn(words("progress.stopped", command=_again(given, folder / "runs", earlier)))
                 raise
         command = shlex.join(["shoal", "compare", *given.argv])
+        if variants and variants[0].row:
+            rows = judged_rows(runs, variants, folder, command, words)
+            return _finish_rows(given, rows, folder, words)
         comparison, remarks = judged(runs, folder, command, words, trained=not finished)
+    return _finish(given, comparison, remarks, folder, words)
+
+
+def _finish(
+    given: Given[CompareFlags],
+    comparison: "Comparison",
+    remarks: "Sequence[Remark]",
+    folder: Path,
+    words: "Words",
+) -> int:
+    """Show a comparison."""
+    from shoal.compare.table import latex
+    from shoal.compare.terminal import show
+
+    flags = given.flags
     show(comparison, remarks, folder, flags.stream, words, flags.all)
+    _write_latex(flags, latex(comparison, words) if flags.latex else "")
     if flags.json:
         text.show(_as_json(comparison, remarks, folder, words))
     elif not flags.quiet:
         text.next_step(*_next(given, comparison, folder))
     return 0
+
+
+def _finish_rows(given: Given[CompareFlags], rows: "Rows", folder: Path, words: "Words") -> int:
+    """Show a comparison with several seeds or a sweep; the next command says what is slow and what is right."""
+    from shoal.compare.repeated.report import latex_of_rows, run_data
+    from shoal.compare.repeated.rows import as_data
+    from shoal.compare.repeated.table import row_notes
+    from shoal.compare.terminal import show_rows
+
+    flags = given.flags
+    show_rows(rows, folder, flags.stream, words)
+    _write_latex(flags, latex_of_rows(rows, words))
+    if flags.json:
+        found = {
+            "rows": [as_data(row, rows) for row in rows.rows],
+            "runs": run_data(rows),
+            "notes": row_notes(rows, words),
+            "report": str(folder / "report.html"),
+        }
+        text.show(json.dumps(found))
+    elif not flags.quiet and len(rows.rows) > 1:
+        first = [str(row.runs[0].run.folder.path) for row in rows.rows]
+        text.next_step("shoal", "compare", *first)
+    return 0
+
+
+def _write_latex(flags: CompareFlags, table: str) -> None:
+    from shoal.report.folder import write_files
+
+    if flags.latex == STDOUT:
+        text.show(table.rstrip("\n"))
+    elif flags.latex:
+        write_files(flags.latex.parent, {PurePosixPath(flags.latex.name): table})
 
 
 def _next(given: Given[CompareFlags], comparison: "Comparison", folder: Path) -> list[str]:
@@ -119,7 +197,11 @@ def _command(given: Given[CompareFlags], runs: Path | None, *more: str) -> list[
     ]
     lang = ["--lang", flags.lang] if flags.lang != CompareFlags.lang else []
     of_runs = ["--runs", str(runs)] if runs else []
-    return ["shoal", "compare", *given.words, *given.settings, *more, *switches, *lang, *of_runs]
+    seeds = ["--seeds", str(flags.seeds)] if flags.seeds > 1 else []
+    sweep = [word for each in flags.sweep for word in ("--sweep", each)]
+    latex = ["--latex", str(flags.latex)] if flags.latex else []
+    repeated = [*seeds, *sweep, *latex]
+    return ["shoal", "compare", *given.words, *given.settings, *more, *switches, *repeated, *lang, *of_runs]
 
 
 def _as_json(comparison: "Comparison", remarks: "Sequence[Remark]", folder: Path, words: "Words") -> str:

@@ -204,8 +204,9 @@ def _train(given: Given[TrainFlags]) -> "tuple[RunConfig, Result]":
     with loading() if is_fresh else nullcontext():
         take_gpu(flags.gpu)
 
-        from shoal.api.callbacks import WithCallbacks, loggers_of
+        from shoal.api.callbacks import WithCallbacks
         from shoal.api.display import display_for
+        from shoal.api.loggers import loggers_of
         from shoal.comm.join import WorkerAddress, place_from_environment
         from shoal.config.schema import named_code
         from shoal.events.folder import RunFolder, resume_command

@@ -19,6 +19,7 @@ from shoal.compare.remark import percent, thread_count
 from shoal.config.metrics import in_words
 from shoal.config.schema import RunConfig
 from shoal.report.findings import of_samples
+from shoal.report.latex import to_latex
 from shoal.words import Words
 
 COLUMNS = (
@@ -130,6 +131,12 @@ def legend(comparison: Comparison, words: Words) -> str:
     widest = max(known, key=lambda accuracy: accuracy.spread)
     accuracy = words("legend.accuracy", samples=widest.count, points=100 * widest.spread)
     return words("join.sentences", first=accuracy, last=columns)
+
+
+def latex(comparison: Comparison, words: Words) -> str:
+    """The short table for a paper."""
+    header, rows = short_table(comparison, words)
+    return to_latex(header, rows, numbers_in(rows), short_legend(comparison, words))
 
 
 def full_table(comparison: Comparison, words: Words) -> tuple[list[str], list[list[str]]]:

@@ -1,13 +1,15 @@
 """A comparison on a terminal: a short table and the most useful remarks, or every column and all remarks."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from shoal.compare import table
 from shoal.compare.comparison import Comparison
 from shoal.compare.remark import Remark, notes
+from shoal.compare.repeated.rows import Rows
+from shoal.compare.repeated.table import row_legend, row_notes, row_table
 from shoal.compare.table import numbers_in
 from shoal.printable import printable
 from shoal.words import Words
@@ -28,31 +30,67 @@ def show(
     comparison: Comparison, remarks: Sequence[Remark], folder: Path, stream: TextIO, words: Words, every: bool
 ) -> None:
     """Table, legend, remarks, notes, and where the page is."""
+
+    def shown(console: "Console") -> None:
+        show_table(comparison, console, words, every)
+        _show_remarks(remarks, console, words, every)
+        _show_notes(notes(comparison, words), console, words, every)
+
+    _show(shown, folder, stream)
+
+
+def _show(shown: "Callable[[Console], None]", folder: Path, stream: TextIO) -> None:
+    """What is shown between an empty line and the path of the page."""
     from rich.console import Console
 
     console = Console(file=stream, highlight=False, width=None if stream.isatty() else WIDEST)
-    with console.capture() as shown:
+    with console.capture() as captured:
         console.print()
-        show_table(comparison, console, words, every)
-        _show_remarks(remarks, console, words, every)
-        for note in notes(comparison, words):
-            line = printable(words("note", note=note))
-            console.print(line, markup=False, width=_text_width(console, every))
+        shown(console)
         console.print(f"\n{printable(str(folder / 'report.html'))}", markup=False, soft_wrap=True)
     # Rich pads lines with spaces, which do not belong in a file.
-    stream.write("\n".join(line.rstrip() for line in shown.get().split("\n")))
+    stream.write("\n".join(line.rstrip() for line in captured.get().split("\n")))
     stream.flush()
+
+
+def _show_notes(noted: Sequence[str], console: "Console", words: Words, every: bool) -> None:
+    for note in noted:
+        line = printable(words("note", note=note))
+        console.print(line, markup=False, width=_text_width(console, every))
 
 
 def show_table(comparison: Comparison, console: "Console", words: Words, every: bool) -> None:
     """One table, or several below each other if the terminal is too narrow for one."""
-    names, together, groups, legend = _columns_of(comparison, words, every)
+    _show_columns(*_columns_of(comparison, words, every), console, _text_width(console, every))
+
+
+def show_rows(rows: Rows, folder: Path, stream: TextIO, words: Words) -> None:
+    """The table of a repeated comparison, what it means, and where the page is."""
+    names, *columns = _columns(*row_table(rows, words))
+
+    def shown(console: "Console") -> None:
+        _show_columns(
+            names, columns, [columns], row_legend(rows, words), console, _text_width(console, False)
+        )
+        _show_notes(row_notes(rows, words), console, words, False)
+
+    _show(shown, folder, stream)
+
+
+def _show_columns(
+    names: Column,
+    together: list[Column],
+    groups: list[list[Column]],
+    legend: str,
+    console: "Console",
+    width: int,
+) -> None:
     tables = [together]
     if not _fits([names, *together], console):
         tables = [part for group in groups for part in _narrowed(names, group, console)]
     for number, columns in enumerate(tables):
         console.print(*[""] * bool(number), _table([names, *columns]), sep="\n")
-    console.print(f"\n{legend}\n", style="dim", markup=False, width=_text_width(console, every))
+    console.print(f"\n{legend}\n", style="dim", markup=False, width=width)
 
 
 Columns = tuple[Column, list[Column], list[list[Column]], str]

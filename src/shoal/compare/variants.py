@@ -14,7 +14,7 @@ table [more] are trained only with --all.
 import re
 import shlex
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import resources
@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.compare.comparison import INVARIANT_FOLDER, INVARIANT_STEPS, not_scheduled
 from shoal.compare.earlier import earlier_result
+from shoal.compare.repeated.sweep import NO_SWEEP, OF_SEVERAL, Sweep, changes_of, named
 from shoal.config.custom import FileText
 from shoal.config.read import (
     FileFlagText,
@@ -50,8 +51,6 @@ if TYPE_CHECKING:
 KEYS = ("recipe", "flags", "variants", "more")
 STANDARD = "quickstart"
 """The shipped comparison whose variants are applied to a plain recipe."""
-_OF_SEVERAL = ("launch", "mesh", "exchange", "partition", "pipeline", "tensor")
-"""Sections for several workers."""
 REFERENCE = "single"
 """The standard variant that gets the workers' number of threads."""
 
@@ -66,17 +65,25 @@ class Variant:
     """Whether the comparison goes on without it if its strategy does not support the model or the settings."""
     shows_invariant_bits: bool = True
     """Whether its workers make some steps with `--reduction invariant`, too."""
+    swept_from: str = ""
+    """The variant whose settings a sweep has changed; empty if none has."""
+    row: str = ""
+    """The row of a table that its seeds share; empty where there is one seed."""
 
 
 def variants_of(
-    recipes: Sequence[str], flags: Sequence[str] | Tree, trust_code: bool = False, every: bool = False
+    recipes: Sequence[str],
+    flags: Sequence[str] | Tree,
+    trust_code: bool = False,
+    every: bool = False,
+    sweep: Sweep = NO_SWEEP,
 ) -> list[Variant]:
     """The runs that a comparison, a plain recipe, or several recipes ask for; flags override the settings of all.
 
     `every` adds the variants of the table [more]. All settings are checked here, before anything runs. Flags of the
     launcher (`--workers 4`) apply only to runs with several workers. A standard variant whose strategy does not support
     the settings is left out, with a warning; one of the user's own is an error. With `trust_code`, the files may name
-    the user's own functions.
+    the user's own functions. `sweep` has the values that each variant tries of the settings that it has.
     """
     changes = flags if isinstance(flags, dict) else read_flags(flags)
     if changes.get("output", {}).keys() - {"trace"}:
@@ -86,19 +93,53 @@ def variants_of(
     if len(recipes) == 1 and any("name" in changes.get(key, {}) for key in ("strategy", "sync")):
         raise ConfigError("--strategy is what a comparison compares, so it cannot be set for all variants")
     if len(recipes) > 1:
-        trees = _recipes(recipes, trust_code)
-        return [Variant(name, _config(name, tree, changes)) for name, tree in trees.items()]
-    trees, is_standard = _comparison(recipes[0], trust_code, every)
+        trees, is_standard = _recipes(recipes, trust_code), False
+    else:
+        fewest = 1 if sweep.values else 2
+        trees, is_standard = _comparison(recipes[0], trust_code, every, fewest)
+    bases: list[RunConfig] = []
     variants: list[Variant] = []
     for name, tree in trees.items():
         try:
-            variants.append(Variant(name, _config(name, tree, changes), is_standard and bool(variants)))
+            bases.append(_config(name, tree, changes))
         except ConfigError as error:
             # What is wrong for one process is wrong for all.
             if not (is_standard and variants):
                 raise
             warnings.warn(f"{error.message}: it is left out", stacklevel=2)
+            continue
+        variants += _swept(Variant(name, bases[-1], is_standard and bool(variants)), tree, changes, sweep)
+    sweep.check_used(bases)
     return _with_reference(variants, is_standard)
+
+
+def _swept(variant: Variant, tree: Tree, changes: Tree, sweep: Sweep) -> Iterator[Variant]:
+    """A variant with each combination of the values that it has; itself if it has none of their keys."""
+    for combination in sweep.combinations(variant.config):
+        if not combination:
+            yield variant
+            continue
+        name = named(variant.name, combination)
+        config = _config(name, tree, changes, changes_of(combination))
+        yield replace(variant, name=name, config=config, swept_from=variant.name)
+
+
+def by_seeds(variants: Sequence[Variant], count: int) -> list[Variant]:
+    """The variants with their own seed, then all with the next one, and so on: the first keep their names.
+
+    An earlier comparison with one seed has the first of them, and a comparison that is stopped has whole seeds.
+    """
+    return [
+        replace(
+            variant,
+            name=f"{variant.name},seed={variant.config.seed + number}" if number else variant.name,
+            config=replace(variant.config, seed=variant.config.seed + number),
+            shows_invariant_bits=False,
+            row=variant.name,
+        )
+        for number in range(count)
+        for variant in variants
+    ]
 
 
 def invariant_of(config: RunConfig, folder: Path) -> RunConfig | None:
@@ -191,7 +232,9 @@ def _with_reference(variants: list[Variant], is_standard: bool) -> list[Variant]
     threads = mode(config.threads for config in workers)
     if is_standard:
         variants = _once(
-            replace(each, config=replace(each.config, threads=threads)) if each.name == REFERENCE else each
+            replace(each, config=replace(each.config, threads=threads))
+            if REFERENCE in (each.name, each.swept_from) and ",threads=" not in each.name
+            else each
             for each in variants
         )
         singles = [variant for variant in variants if variant.config.strategy == "single"]
@@ -217,12 +260,12 @@ def _once(variants: Iterable[Variant]) -> list[Variant]:
     return kept
 
 
-def _config(name: str, tree: Tree, changes: Tree) -> RunConfig:
+def _config(name: str, tree: Tree, changes: Tree, swept: Tree | None = None) -> RunConfig:
     alone = {section: change for section, change in changes.items() if section not in ("launch", "mesh")}
     try:
-        config = from_tree(merge(tree, alone))
+        config = from_tree(merge(merge(tree, alone), swept or {}))
         if config.strategy != "single":
-            config = from_tree(merge(tree, changes))
+            config = from_tree(merge(merge(tree, changes), swept or {}))
         check_consent(config)
     except ConfigError as error:
         raise ConfigError(f"variant '{name}': {error.message}", error.hint) from None
@@ -243,10 +286,10 @@ def _recipes(recipes: Sequence[str], trust_code: bool) -> dict[str, Tree]:
     return trees
 
 
-def _comparison(given: str, trust_code: bool, every: bool) -> tuple[dict[str, Tree], bool]:
+def _comparison(given: str, trust_code: bool, every: bool, fewest: int) -> tuple[dict[str, Tree], bool]:
     """The variants of a comparison file, shipped or the user's; of a plain recipe, the standard ones over it.
 
-    And whether they are the standard ones.
+    And whether they are the standard ones. A file needs `fewest` variants.
     """
     folder = Path(str(resources.files("shoal") / "recipes" / "compare"))
     shipped = {path.stem: path for path in sorted(folder.glob("*.toml"))}
@@ -255,7 +298,7 @@ def _comparison(given: str, trust_code: bool, every: bool) -> tuple[dict[str, Tr
         return parse_toml(shipped[name].read_text(encoding="utf-8"), shipped[name])
 
     if given in shipped:
-        return _variants(given, read_shipped(given), trust_code, every), True
+        return _variants(given, read_shipped(given), trust_code, every, fewest), True
     if Path(given).suffix != ".toml" and not Path(given).exists() and given not in shipped_recipes():
         raise ConfigError(
             unknown("comparison", given, {*shipped, *shipped_recipes()}),
@@ -265,15 +308,15 @@ def _comparison(given: str, trust_code: bool, every: bool) -> tuple[dict[str, Tr
     is_standard = "variants" not in tree
     if is_standard:
         tree = read_shipped(STANDARD) | {"recipe": given, "flags": ""}
-    return _variants(given, tree, trust_code, every), is_standard
+    return _variants(given, tree, trust_code, every, fewest), is_standard
 
 
-def _variants(source: str, tree: Tree, trust_code: bool, every: bool) -> dict[str, Tree]:
+def _variants(source: str, tree: Tree, trust_code: bool, every: bool, fewest: int) -> dict[str, Tree]:
     for key in tree:
         if key not in KEYS:
             raise ConfigError(f"{source}: {unknown('key', key, KEYS)}")
     table, recipe = tree["variants"], tree.get("recipe", "")
-    if not isinstance(table, dict) or len(table) < 2:
+    if not isinstance(table, dict) or len(table) < fewest:
         raise ConfigError(f"{source}: [variants] needs at least two variants, each with its flags")
     more = tree.get("more", {})
     if not isinstance(more, dict) or table.keys() & more.keys():
@@ -297,7 +340,7 @@ def _variant(shared: Tree, flags: Tree) -> Tree:
     """The recipe with a variant's flags over it; `single` takes nothing from it that is for several workers."""
     if flags.get("strategy", {}).get("name") == "single":
         train = {key: value for key, value in shared.get("train", {}).items() if key != "balance"}
-        shared = {key: value for key, value in shared.items() if key not in _OF_SEVERAL} | {"train": train}
+        shared = {key: value for key, value in shared.items() if key not in OF_SEVERAL} | {"train": train}
     return merge(shared, flags)
 
 

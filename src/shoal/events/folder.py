@@ -186,7 +186,12 @@ def held(folder: RunFolder) -> Generator[None]:
     path = folder.path
     try:
         refuse_links(
-            [folder.checkpoints, path / "tensorboard", *path.glob("events.rank*"), *path.glob("worker.rank*")]
+            [
+                folder.checkpoints,
+                *(path / logger for logger in ("tensorboard", "wandb", "mlflow")),
+                *path.glob("events.rank*"),
+                *path.glob("worker.rank*"),
+            ]
         )
     except OSError as error:
         raise ConfigError(

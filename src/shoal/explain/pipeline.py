@@ -49,13 +49,14 @@ class ScheduleExplanation:
     summary: str
     timeline: Timeline
     formula: ScheduleFormula | None
-    """None with weight gradients once per step: there is no published one."""
+    """None where none is published: with weight gradients once per step, and for a schedule of the user's own."""
+    weights_once: bool = False
 
     @property
     def title(self) -> str:
         """The schedule and its size."""
         stages, microbatches = self.schedule.num_stages, self.schedule.num_microbatches
-        once = " with weight gradients once per step" if self.formula is None else ""
+        once = " with weight gradients once per step" if self.weights_once else ""
         size = f"{counted(stages, 'stage')}, {counted(microbatches, 'micro-batch', 'es')}"
         return f"{self.schedule.name}{once}, {size}"
 
@@ -103,7 +104,7 @@ def explain_schedule(
         schedule = with_weights_once(schedule)
     validate(schedule)
     formula = None if weights_once else FORMULAS.get(name)
-    return ScheduleExplanation(schedule, summary, timeline(schedule.rows), formula)
+    return ScheduleExplanation(schedule, summary, timeline(schedule.rows), formula, weights_once)
 
 
 def _per_stage(counts: Sequence[int]) -> str:

@@ -45,6 +45,15 @@ def check_has_values(model: nn.Module) -> None:
             )
 
 
+def may_write_into_input(module: nn.Module) -> bool:
+    """Whether a module, or one inside it, says that it works in place: it then must not be given a leaf.
+
+    >>> may_write_into_input(nn.Sequential(nn.ReLU(inplace=True))), may_write_into_input(nn.ReLU())
+    (True, False)
+    """
+    return any(getattr(each, "inplace", False) is True for each in module.modules())
+
+
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Generator[None]:
     """Within this context every module is in evaluation mode; after it, in the mode it had before."""

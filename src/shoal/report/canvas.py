@@ -20,6 +20,8 @@ from shoal.report.svg import COLOURS, FRAME, for_page
 
 PAGE_IN, PHONE_IN = 8.2, 3.6
 """Widths of the text on a page and on a phone at 96 pixels per inch: letters keep their size on both."""
+COLUMN_IN, COLUMN_PT = 3.3, 8.0
+"""Width of a column of a paper in two columns, and its small letters."""
 TEXT_PT = 9.5
 LETTER_IN, LEGEND_ROW_IN = 0.62 * TEXT_PT / 72, 0.21
 ON_FULL_SHADE = "#fefefe"
@@ -64,6 +66,14 @@ def painted(
         )
 
 
+def painted_column(paint: Paint, height: Callable[[int, float], float], font: str | None = None) -> bytes:
+    """Run `paint` for one column of a paper: a PDF."""
+    with in_our_style(font, COLUMN_PT):
+        figure = _empty_figure(COLUMN_IN, height(1, COLUMN_IN * TEXT_PT / COLUMN_PT))
+        paint(figure, 1)
+        return saved(figure, "pdf", metadata={"CreationDate": None})
+
+
 def _empty_figure(width_in: float, height_in: float) -> Any:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -106,14 +116,14 @@ def font_for(lang: str) -> str | None:
 
 
 @contextmanager
-def in_our_style(font: str | None) -> Generator[None]:
+def in_our_style(font: str | None, text_pt: float = TEXT_PT) -> Generator[None]:
     """Within this context matplotlib draws in our fonts, sizes and colours."""
     from matplotlib import rc_context
 
     settings: dict[Any, Any] = {
         # Digits and Latin letters from DejaVu in every language: pages show them in it, so they must be measured in it.
         "font.family": ["DejaVu Sans", *([font] if font else [])],
-        "font.size": TEXT_PT,
+        "font.size": text_pt,
         "axes.titlesize": 10.5,
         **dict.fromkeys(
             ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), FRAME["ink"]
@@ -134,11 +144,13 @@ def in_our_style(font: str | None) -> Generator[None]:
 
 def legend_below(figure: Any, *axes: Any) -> None:
     """The names of the curves of all axes, each once, below the axes, in as many columns as fit."""
+    from matplotlib import rcParams
+
     unique: dict[str, Any] = {}
     for axis in axes:
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
             unique.setdefault(label, handle)
-    columns = _legend_columns(unique, figure.get_figwidth())
+    columns = _legend_columns(unique, figure.get_figwidth() * TEXT_PT / rcParams["font.size"])
     options = {"ncols": columns, "frameon": False, "columnspacing": 1.4, "handlelength": 2.6}
     figure.legend(list(unique.values()), list(unique), loc="outside lower center", **options)
 

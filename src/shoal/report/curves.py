@@ -4,7 +4,7 @@ Every curve has a colour, and a line style or marker of its own for copies in gr
 unit.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -13,11 +13,13 @@ import numpy as np
 from shoal.report.canvas import (
     PAGE_IN,
     Drawing,
+    Paint,
     axes_of,
     decimal_ticks,
     legend_below,
     legend_in,
     painted,
+    painted_column,
     rows_of,
 )
 from shoal.report.finished_runs import Array
@@ -28,6 +30,8 @@ SAME_TO_THE_EYE = 0.01
 WIDER_PT = 2.2
 FEW_PLACES = 4
 """So few places on a logarithmic axis are its ticks: the powers of ten are not among them."""
+COLUMN_HEIGHT_IN = 2.1
+"""Of a panel in a paper, without its legend."""
 MOST_COLUMNS = 3
 """More panels than this are drawn in several rows."""
 Dash = Literal["solid", "dashed", "dash-dotted"]
@@ -90,6 +94,10 @@ class Panel:
     """Whether a linear scale of y begins at zero."""
     band_alpha: float = 0.18
     """Opacity of bands: low where many curves overlap."""
+    most_ticks: int | None = None
+    """So many ticks of x at most, also between whole numbers; none: up to seven whole numbers, or powers of ten."""
+    widens: bool = True
+    """Whether a curve below one that coincides with it is wider, so that both can be seen."""
 
 
 def draw(
@@ -113,6 +121,12 @@ def draw_apart(panels: Sequence[Panel], *, font: str | None = None) -> Drawing:
     return _draw_panels(scaled, len(panels), PAGE_IN, 2.8, font, labels_every_y=True)
 
 
+def column_pdf(panel: Panel, *, font: str | None = None) -> bytes:
+    """A panel as a figure of a paper: as wide as one of two columns, with letters of its size."""
+    paint, height = _painting([(panel, _y_limits([panel]))], 1, COLUMN_HEIGHT_IN, labels_every_y=False)
+    return painted_column(paint, height, font)
+
+
 def _draw_panels(
     panels: Sequence[tuple[Panel, tuple[float, float]]],
     columns: int,
@@ -121,6 +135,14 @@ def _draw_panels(
     font: str | None,
     labels_every_y: bool = False,
 ) -> Drawing:
+    paint, height = _painting(panels, columns, height_in, labels_every_y)
+    return painted(paint, height, columns, width_in, font)
+
+
+def _painting(
+    panels: Sequence[tuple[Panel, tuple[float, float]]], columns: int, height_in: float, labels_every_y: bool
+) -> tuple[Paint, Callable[[int, float], float]]:
+    """What paints the panels, and how high the figure is."""
     labels = {line.style.label for panel, _ in panels for line in panel.lines}
     heads = [panel.title for panel, _ in panels[:columns]]
 
@@ -138,7 +160,7 @@ def _draw_panels(
     def height(columns: int, width_in: float) -> float:
         return rows_of(len(panels), columns) * height_in + legend_in(labels, width_in)
 
-    return painted(paint, height, columns, width_in, font)
+    return paint, height
 
 
 def _draw_panel(axis: Any, panel: Panel, labels_y: bool) -> None:
@@ -151,9 +173,10 @@ def _draw_panel(axis: Any, panel: Panel, labels_y: bool) -> None:
         member: len(group) - 1 - place
         for group in coinciding([np.concatenate([line.x, line.y]) for line in panel.lines])
         for place, member in enumerate(group)
+        if panel.widens
     }
     for member, line in enumerate(panel.lines):
-        _draw_line(axis, line, panel, line.style.width + WIDER_PT * above[member])
+        _draw_line(axis, line, panel, line.style.width + WIDER_PT * above.get(member, 0))
     for mark in panel.marks:
         _draw_mark(axis, mark)
     axis.set_title(panel.title)
@@ -248,7 +271,13 @@ def _plain_ticks(axis: Any, panel: Panel) -> None:
 
     if panel.log_y:
         decimal_ticks(axis)
-    if panel.log_x:
+    if panel.log_x and panel.most_ticks:
+        axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
+        axis.xaxis.set_major_formatter(FuncFormatter(_short))
+        axis.xaxis.set_minor_formatter(NullFormatter())
+    elif panel.most_ticks:
+        axis.xaxis.set_major_locator(MaxNLocator(nbins=panel.most_ticks))
+    elif panel.log_x:
         places = sorted({x for line in panel.lines for x in line.x.tolist()})
         axis.xaxis.set_major_locator(FixedLocator(places) if len(places) <= FEW_PLACES else LogLocator())
         axis.xaxis.set_major_formatter(FuncFormatter(_short))

@@ -121,6 +121,7 @@ def _work(
                 run.exchange.on_choice = records.chose
             run.step_hooks = hooks_of(run, progress, limit)
             run.hooks = [*run.step_hooks, records]
+            run.log.restart_clock()  # what observers do when a run starts is no training
             run_delay = RunDelay()
             try:
                 progress = train(run, progress)

@@ -175,12 +175,13 @@ SAMPLES = [{"x": row, "label": int(label)} for row, label in zip(INPUTS, LABELS,
     [
         NESTED,
         {"x": INPUTS.numpy(), "label": LABELS.numpy()},
+        {"x": INPUTS.tolist(), "label": LABELS.tolist()},
         SAMPLES,
         DataLoader(SAMPLES, batch_size=3),
         [Pair(row, label) for row, label in zip(INPUTS, LABELS, strict=True)],
         Pair(INPUTS, LABELS),
     ],
-    ids=["tensors", "arrays", "list", "DataLoader", "dataclasses", "dataclass of tensors"],
+    ids=["tensors", "arrays", "lists", "list", "DataLoader", "dataclasses", "dataclass of tensors"],
 )
 def test_a_dictionary_or_a_dataclass_is_an_input_that_holds_its_label(found):
     split = split_of(found, "mine")

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from shoal.errors import ConfigError
-from shoal.strategies.pipeline.cut import check_order, cut_by_name
+from shoal.strategies.pipeline.cut import check_order, cut_by_name, must_observe
 from shoal.strategies.pipeline.observe import observed_order
 
 INPUTS = torch.linspace(-1, 1, 4 * 6).view(4, 6)
@@ -58,6 +58,18 @@ def test_modules_that_run_one_after_the_other():
     assert stages(Net(), "blocks.1", "body") == [[*ORDER[:4]], [*ORDER[4:7]], [*ORDER[7:]]]
 
 
+def test_functions_that_change_nothing_are_no_obstacle():
+    assert observed_order(Net(lambda net, x: x.contiguous().float()), INPUTS).names == ORDER
+
+
+def test_a_sequence_is_cut_inside_a_module_of_ones_own():
+    model = nn.Sequential(nn.Flatten(), Net(), nn.Linear(3, 2))
+    assert must_observe(model, ["1.blocks.1"])
+    assert not must_observe(model, ["1"])
+    assert not must_observe(model, ["1.blocks.9"])
+    assert [stage[0] for stage in stages(model, "1.blocks.1", "2")] == ["0", "1.blocks.1", "2"]
+
+
 def test_observing_changes_nothing():
     model, state = Net(), torch.get_rng_state()
     model.norm.eval()
@@ -73,6 +85,20 @@ def residual(net, x):
     return x + net.norm(x)
 
 
+def without_gradients(net, x):
+    with torch.no_grad():
+        return net.act(x)
+
+
+def in_half_precision(net, x):
+    with torch.autocast("cpu", torch.bfloat16, enabled=True):
+        return net.norm(x)
+
+
+def drops_layers(net, x):
+    return net.norm(x) if not net.training or torch.rand(1) < 2 else x
+
+
 def write_into(net, x):
     x += 1
     return x
@@ -86,6 +112,9 @@ REFUSED = {
         f"calls dropout {BETWEEN}",
     ),
     "a function that writes": (Net(write_into), f"calls add_ {BETWEEN}"),
+    "a number that decides": (Net(drops_layers), "calls rand, lt between 'act' and 'norm'"),
+    "without gradients": (Net(without_gradients), "runs 'act' inside torch.no_grad"),
+    "another precision": (Net(in_half_precision), "runs 'norm' inside .* autocast"),
     "a skip connection": (Net(residual), "calls add between 'norm' and 'body'"),
     "a function at the end": (
         Net(after=lambda net, x: F.log_softmax(x, -1)),

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+import shoal
 from shoal.comm.threads.group import ThreadGroup, run_threads
 from shoal.errors import ConfigError
 from shoal.strategies.tensor.automatic import automatic_plan
@@ -208,6 +209,65 @@ def test_dropout_has_the_masks_of_one_machine():
 
     for found in run_threads(2, work):
         torch.testing.assert_close(found, expected, **CLOSE)
+
+
+class Words(nn.Module):
+    """Words, an encoder, scores: as programs write it."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.encoder = nn.Embedding(10, WIDTH, padding_idx=0), encoder()
+        self.head = nn.Linear(WIDTH, 4)
+
+    def forward(self, text):
+        hidden = text == 0
+        return self.head(self.encoder(self.words(text), src_key_padding_mask=hidden).mean(1))
+
+
+PLANS = {
+    "words by rows": {"words": "row", "encoder": "heads", "head": "gather"},
+    "words by columns": {"words": "gather", "encoder.layers.*.self_attn": "heads"},
+    "automatic": None,
+}
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_a_loop_of_ones_own_trains_like_one_machine(plan):
+    text = torch.arange(4 * LENGTH).view(4, LENGTH) % 7
+    labels = torch.arange(4) % 3
+    start = seeded(Words())
+    with torch.no_grad():
+        start.words.weight[0] = 0
+
+    def train(model):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        losses = []
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(model(text), labels)
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+            optimizer.step()
+            losses.append(loss.item())
+        return losses
+
+    whole = copy.deepcopy(start)
+    expected = train(whole)
+    copies = [copy.deepcopy(start) for _ in range(2)]
+
+    def work(group):
+        model = shoal.tensor_parallel(copies[group.rank], group, PLANS[plan], example=text)
+        return train(model)
+
+    assert run_threads(2, work) == [pytest.approx(expected, rel=1e-12)] * 2
+    state = whole.state_dict()
+    assert [name for name, _ in copies[1].named_parameters()] == [
+        name for name, _ in whole.named_parameters()
+    ]
+    bias = copies[1].encoder.layers[1].self_attn.in_proj_bias
+    torch.testing.assert_close(
+        bias, state["encoder.layers.1.self_attn.in_proj_bias"].view(3, 2, -1)[:, 1].flatten(), **CLOSE
+    )
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ class CheckpointConfig(Checked):
     """Save after the first step, too, and export the state of model and optimizer; `shoal compare` compares it."""
 
 
-LOGGERS = ("csv", "tensorboard")
+LOGGERS = ("csv", "tensorboard", "wandb", "mlflow")
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class OutputConfig(Checked):
     trace: bool = False
     """Record the spans of every step, not only of every 20th."""
     logger: Annotated[tuple[str, ...], Several()] = ()
-    """Write losses and metrics also as csv (metrics.csv) or tensorboard, or by package.module:function; repeatable."""
+    """Log losses and metrics also as csv, for tensorboard, wandb or mlflow, or package.module:function; repeatable."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

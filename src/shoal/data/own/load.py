@@ -119,7 +119,9 @@ def _splits(found: Any, name: str, on_demand: tuple[int | None, int] | None) -> 
     parts: dict[str, Any]
     if isinstance(found, Mapping):
         parts = dict(cast(Mapping[str, Any], found))
-        if not parts.keys() & set(SPLITS) and all(map(is_array, parts.values())):
+        if not parts.keys() & set(SPLITS) and all(
+            is_array(each) or isinstance(each, list) for each in parts.values()
+        ):
             parts = {"train": parts}
         for key in parts.keys() - set(SPLITS):
             raise DataError(f"{where}: {unknown('split', str(key), SPLITS)}")

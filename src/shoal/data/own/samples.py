@@ -35,10 +35,14 @@ def is_array(value: object) -> bool:
 
 
 def is_columns(value: object) -> bool:
-    """Whether a value is an array, or a dictionary, dataclass or tuple of arrays: the samples are their rows."""
-    if not nested.is_nest(value) or (
-        hasattr(value, "__getitem__") and not isinstance(value, Mapping | tuple)
-    ):
+    """Whether a value is an array, or a dictionary, dataclass or tuple of arrays: the samples are their rows.
+
+    The columns of a dictionary may be lists of numbers, too.
+    """
+    if isinstance(value, Mapping):
+        columns = cast(Mapping[Any, Any], value).values()
+        return len(columns) > 0 and all(is_columns(each) or isinstance(each, list) for each in columns)
+    if not nested.is_nest(value) or (hasattr(value, "__getitem__") and not isinstance(value, tuple)):
         return is_array(value)  # a list has samples, and so has a Dataset that is a dataclass
     children = nested.children(value).values()
     return len(children) > 0 and all(map(is_columns, children))

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from shoal.comm.agree import share_text
 from shoal.comm.group import BUSY_S, Group
 from shoal.errors import ConfigError, unknown
-from shoal.models.common import evaluation_mode
+from shoal.models.common import evaluation_mode, may_write_into_input
 from shoal.nested import Nested, call, first, leaves, mapped
 from shoal.strategies.gradient_engine import gradients_from
 from shoal.strategies.pipeline.observe import Order
@@ -32,8 +32,18 @@ class NamedLayer(NamedTuple):
     module: nn.Module
 
 
-def declares_order(model: nn.Module) -> bool:
-    """Whether a model says itself in which order its layers run."""
+def must_observe(model: nn.Module, cut: Sequence[str]) -> bool:
+    """Whether the order of layers has to be observed: the model does not declare it, or not inside of a cut's layer."""
+    if not _declares_order(model):
+        return True
+    begins = [f"{layer.name}." for layer in layers_of(model)]
+    modules = dict(model.named_modules())
+    return _is_plain_sequence(model) and any(
+        name in modules and not any(begin.startswith(f"{name}.") for begin in begins) for name in cut
+    )
+
+
+def _declares_order(model: nn.Module) -> bool:
     return _is_plain_sequence(model) or hasattr(model, "as_sequence")
 
 
@@ -48,15 +58,15 @@ def layers_of(model: nn.Module, order: Order | None = None) -> list[NamedLayer]:
     >>> [name for name, _ in layers_of(nn.Sequential(nn.Flatten(), nn.Sequential(nn.Linear(4, 2), nn.ReLU())))]
     ['0', '1.0', '1.1']
     """
-    if declares_order(model):
-        return list(_flat("", model))
-    if order is None:
+    if order is not None:
+        return [layer for name in order.names for layer in _flat(name, model.get_submodule(name))]
+    if not _declares_order(model):
         raise ConfigError(
             f"cannot cut {type(model).__name__} into stages: the order of its layers is unknown",
             "Make the model an nn.Sequential, or give it a method as_sequence() that returns (name, module) pairs. "
             "shoal.Pipeline observes the order if you pass example=inputs.",
         )
-    return [layer for name in order.names for layer in _flat(name, model.get_submodule(name))]
+    return list(_flat("", model))
 
 
 def _flat(name: str, module: nn.Module) -> Iterator[NamedLayer]:
@@ -230,7 +240,7 @@ def measured_costs(layers: Sequence[NamedLayer], inputs: Nested) -> list[float]:
                 _forward_and_backward(module, inputs)
                 times.append(time.perf_counter() - start_s)
             with torch.no_grad():
-                inputs = module(mapped(Tensor.clone, inputs) if getattr(module, "inplace", False) else inputs)
+                inputs = module(mapped(Tensor.clone, inputs) if may_write_into_input(module) else inputs)
         finally:
             module.train(was_training)
         costs.append(min(times))
@@ -240,7 +250,7 @@ def measured_costs(layers: Sequence[NamedLayer], inputs: Nested) -> list[float]:
 def _forward_and_backward(module: nn.Module, inputs: Nested) -> None:
     leaf = mapped(lambda each: each.detach().requires_grad_(each.is_floating_point()), inputs)
     # A layer that writes into its input must not write into a leaf.
-    given = mapped(Tensor.clone, leaf) if getattr(module, "inplace", False) else leaf
+    given = mapped(Tensor.clone, leaf) if may_write_into_input(module) else leaf
     with torch.enable_grad():
         outputs = module(given)
     wanted = [*(each for _, each in leaves(leaf)), *module.parameters()]

@@ -24,8 +24,8 @@ from shoal.strategies.pipeline.cut import (
     check_order,
     cut_by_cost,
     cut_by_name,
-    declares_order,
     layers_of,
+    must_observe,
 )
 from shoal.strategies.pipeline.observe import observed_order
 from shoal.strategies.pipeline.pipeline import Pipelined, divided, schedule_of
@@ -117,7 +117,9 @@ class Pipeline(nn.Module):
     def _stages(
         module: nn.Module, group: Group, cut: Sequence[str], example: Tensor | None
     ) -> list[list[NamedLayer]]:
-        order = None if example is None or declares_order(module) else observed_order(module, example)
+        order = None
+        if example is not None and must_observe(module, cut):
+            order = observed_order(module, example)
         if cut or group.size == 1:
             if len(cut) != group.size - 1:
                 raise ConfigError(

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from inspect import Parameter, signature
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor, nn
@@ -45,8 +45,10 @@ def observed_order(model: nn.Module, sample: Tensor) -> Order:
     >>> observed_order(net, torch.ones(1, 3, 8)).names
     ('layers.0', 'layers.1')
     """
-    training = _observe(model.train, model, sample)
-    evaluation = _observe(model.eval, model, sample)
+    with torch.enable_grad():
+        training = _observe(model.train, model, sample)
+    with torch.no_grad():
+        evaluation = _observe(model.eval, model, sample)
     kind, reasons = type(model).__name__, dict[str, str]()
     names = tuple(_apart([training, evaluation], reasons))
     if names == ("",):
@@ -68,8 +70,9 @@ class _Call:
     others: tuple[str, ...]
     """Names of the arguments after the first that are not the defaults of `forward`."""
     version_in: int
-    events: list["_Call | str"] = field(default_factory=list["_Call | str"])
-    """Calls of modules, and names of the functions between them that returned a tensor."""
+    modes: tuple[bool, bool]
+    """Whether gradients, and whether an autocast, were on."""
+    events: list["_Call | _Function"] = field(default_factory=list["_Call | _Function"])
     output: Any = None
     version_out: int = 0
 
@@ -79,9 +82,16 @@ class _Call:
         return [event for event in self.events if isinstance(event, _Call)]
 
 
+class _Function(NamedTuple):
+    """A function that returned a tensor, or several."""
+
+    name: str
+    result: Any
+
+
 @final
 class _Functions(TorchFunctionMode):
-    """Writes down the functions that are called outside of modules, for the reasons."""
+    """Writes down which functions are called inside a module, and outside of the modules in it."""
 
     def __init__(self, stack: list[_Call]) -> None:
         super().__init__()
@@ -93,18 +103,19 @@ class _Functions(TorchFunctionMode):
         result = func(*args, **(kwargs or {}))
         found = result if isinstance(result, tuple | list) else (result,)
         if any(isinstance(each, Tensor) for each in found):
-            self._stack[-1].events.append(str(getattr(func, "__name__", func)))
+            self._stack[-1].events.append(_Function(str(getattr(func, "__name__", func)), result))
         return result
 
 
-@torch.no_grad()
 def _observe(set_mode: Callable[[], object], model: nn.Module, sample: Tensor) -> _Call:
     """One forward pass, as the tree of its calls. All tensors stay alive, so an object has one identity."""
-    stack = [_Call("", None, (), 0)]
+    stack = [_Call("", None, (), 0, (False, False))]
+    device = sample.device
 
     def enter(name: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         taken, others = _arguments(module, args, kwargs)
-        call = _Call(name, taken, others, _version(taken))
+        modes = torch.is_grad_enabled(), torch.is_autocast_enabled(device.type)
+        call = _Call(name, taken, others, _version(taken), modes)
         stack[-1].events.append(call)
         stack.append(call)
 
@@ -113,7 +124,7 @@ def _observe(set_mode: Callable[[], object], model: nn.Module, sample: Tensor) -
         call.output, call.version_out = output, _version(output)
 
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
-    with evaluation_mode(model), random_state_kept(sample.device), ExitStack() as hooks:
+    with evaluation_mode(model), random_state_kept(device), ExitStack() as hooks:
         set_mode()  # the context restores the modes
         for name, module in model.named_modules():
             before = module.register_forward_pre_hook(
@@ -124,8 +135,9 @@ def _observe(set_mode: Callable[[], object], model: nn.Module, sample: Tensor) -
             hooks.callback(after.remove)
         with _Functions(stack):
             model(sample.clone())
-    for buffer, value in buffers:
-        buffer.copy_(value)
+    with torch.no_grad():
+        for buffer, value in buffers:
+            buffer.copy_(value)
     (whole,) = stack[0].calls
     return whole
 
@@ -180,24 +192,36 @@ def _apart(passes: Sequence[_Call], reasons: dict[str, str]) -> Iterator[str]:
 def _broken(call: _Call) -> str:
     """Why the modules inside a call do not compute what it computes; empty if they do."""
     value, version, previous = call.input, call.version_in, ""
-    functions: list[str] = []
+    functions: list[_Function] = []
     for event in call.events:
-        if isinstance(event, str):
+        if isinstance(event, _Function):
             functions.append(event)
             continue
         if previous and not isinstance(value, Tensor):
             return f"'{previous}' returns a {type(value).__name__}, and a stage passes on one tensor"
         if event.input is not value or event.version_in != version:
             return _where(previous, event.name, functions)
+        if event.modes != call.modes:
+            return f"forward() runs '{event.name}' inside torch.no_grad(), autocast or the like"
         if event.others:
             return f"'{event.name}' also takes {', '.join(event.others)}, and a stage passes on one tensor"
+        if _computes_aside(functions, value):
+            return _where(previous, event.name, functions)
         value, version, previous = event.output, event.version_out, event.name
         functions = []
     is_last = call.output is value and call.version_out == version
-    return "" if is_last else _where(previous, "", functions)
+    return "" if is_last and not _computes_aside(functions, value) else _where(previous, "", functions)
 
 
-def _where(previous: str, following: str, functions: Sequence[str]) -> str:
+def _computes_aside(functions: Sequence[_Function], value: Any) -> bool:
+    """Whether functions computed something beside the value: it may decide what runs next, as a drawn number does.
+
+    A function that returns the value itself, such as `contiguous`, changed nothing.
+    """
+    return any(each.result is not value for each in functions)
+
+
+def _where(previous: str, following: str, functions: Sequence[_Function]) -> str:
     """What stands between two modules."""
     if previous and following:
         place = f"between '{previous}' and '{following}'"
@@ -205,7 +229,7 @@ def _where(previous: str, following: str, functions: Sequence[str]) -> str:
         place = f"before '{following}'" if following else f"after '{previous}'"
     if not functions:
         return f"forward() passes on another tensor {place}"
-    return f"forward() calls {', '.join(dict.fromkeys(functions))} {place}"
+    return f"forward() calls {', '.join(dict.fromkeys(each.name for each in functions))} {place}"
 
 
 def _check_complete(model: nn.Module, names: Sequence[str]) -> None:

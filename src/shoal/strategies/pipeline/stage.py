@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from shoal import nested
+from shoal.models.common import may_write_into_input
 from shoal.nested import Nested
 from shoal.strategies.gradient_engine import Loss, backward_from
 from shoal.strategies.pipeline.schedule import ALL
@@ -60,7 +61,7 @@ class PipelineStage:
         self._trained = [param for param in model.parameters() if param.requires_grad]
         self.versions = WeightVersions(self._trained) if stash_weights else None
         # A layer that writes into its input must not write into a leaf.
-        self._copies_input = bool(getattr(model[0], "inplace", False))
+        self._copies_input = may_write_into_input(model[0])
 
     def forward(self, microbatch: int, inputs: Nested, labels: Nested) -> Tensor:
         """The activation for the next stage; on the last stage the loss."""

@@ -142,11 +142,11 @@ def check_stages(config: RunConfig, model: nn.Module, sample: Nested) -> "Order 
     is_cut = config.axes.get("pipeline", 1) > 1
     if not is_cut and not isinstance(config.sync, RpcConfig):
         return None
-    from shoal.strategies.pipeline.cut import check_order, cut_by_name, cut_for_rpc, declares_order, layers_of
+    from shoal.strategies.pipeline.cut import check_order, cut_by_name, cut_for_rpc, layers_of, must_observe
     from shoal.strategies.pipeline.observe import observed_order
 
     order = None
-    if is_cut and not declares_order(model) and isinstance(sample, Tensor):
+    if is_cut and must_observe(model, config.pipeline.cut) and isinstance(sample, Tensor):
         order = observed_order(model, sample)
     if is_cut:
         names = config.pipeline.cut
