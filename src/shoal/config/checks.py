@@ -12,10 +12,9 @@ from pathlib import Path
 
 from shoal.config.mesh import check_power_of_two
 from shoal.config.schema import RunConfig
-from shoal.config.sections.data import BuiltInDataConfig, DataConfig, SyntheticConfig
+from shoal.config.sections.data import BuiltInDataConfig, DataConfig, OwnData, SyntheticConfig
 from shoal.config.sections.model import MlpConfig, Resnet18Config, TransformerConfig
 from shoal.config.sections.sync import RpcConfig
-from shoal.config.sections.values import Custom
 from shoal.errors import ConfigError
 
 PROCESS_BYTES = 64 * 2**20
@@ -85,7 +84,7 @@ def input_shape(data: BuiltInDataConfig) -> tuple[int, ...]:
 def num_weights(config: RunConfig) -> int:
     """The number of weights, or less."""
     data, model = config.data, config.model
-    inputs = 0 if isinstance(data, Custom) else math.prod(input_shape(data))
+    inputs = 0 if isinstance(data, OwnData) else math.prod(input_shape(data))
     outputs = data.classes if isinstance(data, SyntheticConfig) and data.task == "classification" else 1
     if isinstance(model, MlpConfig):
         return sum(a * b for a, b in pairwise((inputs, *model.hidden, outputs)))

@@ -115,7 +115,8 @@ def _section(options: tuple[type, ...], default: type) -> Schema:
     if not named:
         return _table(options[0], _settings(options[0]))
     tables = [_table(each, _named(each, name), each is not default) for name, each in named.items()]
-    return _choice(list(named), tables, Custom in options)
+    takes_path = any(getattr(each, "SHORT", "") == "path" for each in options)
+    return _choice(list(named), tables, Custom in options, "[:/]" if takes_path else ":")
 
 
 def _named(choice: type, name: str) -> dict[str, Schema]:
@@ -124,15 +125,15 @@ def _named(choice: type, name: str) -> dict[str, Schema]:
     return {**_settings(choice), "name": {"pattern": f"^{name}(:.+)?$"} if is_short else {"const": name}}
 
 
-def _choice(names: list[str], tables: list[Schema], takes_own: bool) -> Schema:
-    """A name, or a table of that choice; or one of the user's own, with any settings."""
+def _choice(names: list[str], tables: list[Schema], takes_own: bool, own_names: str = ":") -> Schema:
+    """A name, or a table of that choice; or one of the user's own, with any settings and a name of that pattern."""
     own = {
         "type": "object",
         "properties": {"name": _OWN},
         "required": ["name"],
         "additionalProperties": {"type": ["boolean", "number", "string"]},
     }
-    texts = [{"enum": names}, *([{"type": "string", "pattern": ":"}] if takes_own else [])]
+    texts = [{"enum": names}, *([{"type": "string", "pattern": own_names}] if takes_own else [])]
     return {"anyOf": [*texts, *tables, *([own] if takes_own else [])]}
 
 

@@ -368,8 +368,11 @@ def by_name(options: tuple[type, ...]) -> dict[str, type]:
 def in_short(named: dict[str, type], text: str) -> tuple[str, dict[str, Any]]:
     """Split `by:ring`, a choice with its main setting, into the name and that setting; any other text is a name.
 
-    A choice has this form if it declares its main setting: `SHORT = "algorithm"`.
+    A choice has this form if it declares its main setting: `SHORT = "algorithm"`. A path may stand alone.
     """
+    of_path = next((word for word, option in named.items() if getattr(option, "SHORT", "") == "path"), None)
+    if of_path and "/" in text and not text.startswith(f"{of_path}:"):
+        return of_path, {"path": text}
     name, colon, value = text.partition(":")
     setting: str | None = getattr(named.get(name), "SHORT", None)
     if not colon or setting is None:

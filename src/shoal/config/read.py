@@ -339,6 +339,7 @@ def _chosen(options: tuple[type, ...], tree: Tree, where: str, default: type) ->
         return Custom(name=check(ImportPath, name, where), options=tuple(sorted(extra.items())))
     if not isinstance(name, str) or name not in named:
         hint = "For a function of your own, write package.module:function." if Custom in options else ""
+        hint += " For files of your own, write their path with a slash: ./photos." * ("files" in named)
         raise ConfigError(unknown(where, str(name), _spellings(named)), hint)
     for key in tree.keys() - kinds_of(named[name]).keys():
         owners = [word for word, option in named.items() if key in kinds_of(option)]

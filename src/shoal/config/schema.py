@@ -191,7 +191,7 @@ _EVERYWHERE = _BOTH + _WORKERS
 
 MAY_DIFFER: dict[str, Collection[Where]] = {
     # Where a run computes, and where it reads and writes.
-    **dict.fromkeys(("device", "threads", "data.dir"), _EVERYWHERE),
+    **dict.fromkeys(("device", "threads", "data.dir", "data.path", "data.loaders"), _EVERYWHERE),
     "compile": _BOTH,
     **dict.fromkeys(("output.trace", "output.logger"), _EVERYWHERE),
     **dict.fromkeys(("output.dir", "output.name"), _COMPARED + _WORKERS),

@@ -5,6 +5,7 @@
     load        a configuration to a DataSet            dataset     DataSet, Split, Batch, normalised and augmented
     sources/    published data sets: find, fetch, verify, decode
     synthetic   data sets generated from a seed         own/        what a function or file of the user's own has
+    on_demand/  samples that are read while a run trains: pictures, tar shards, tokens, torch data sets
     holdout     a stratified validation part            seeds       a random generator for each purpose
     division/   which worker takes which samples
 

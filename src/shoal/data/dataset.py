@@ -1,7 +1,8 @@
 """Data sets of bytes and labels, and batches: selected samples, augmented, and normalised for a model."""
 
 import math
-from collections.abc import Sequence
+import zlib
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Literal, NamedTuple
@@ -97,6 +98,16 @@ class Augment:
         return padded.flatten(2).gather(2, source).view(pictures.shape)
 
 
+class Draw(NamedTuple):
+    """What the random numbers of a sample follow from, together with its number."""
+
+    seed: int
+    epoch: int
+
+
+EVALUATION = Draw(0, -1)
+"""All evaluations draw the same."""
+
 Task = Literal["classification", "regression", "text", "own"]
 """`own`: labels are no single tensor, or absent, and only the user's loss knows what they mean."""
 
@@ -131,7 +142,7 @@ class Split:
 
     @property
     def classes(self) -> Tensor | None:
-        """The labels if they are one tensor: partitions by labels need them."""
+        """The labels of all samples, if they are one tensor and known: partitions by labels need them."""
         return self.labels if isinstance(self.labels, Tensor) else None
 
     def to(self, device: torch.device | str) -> "Split":
@@ -144,11 +155,41 @@ class Split:
         """A split of these samples only."""
         return Split(_rows(self.inputs, indices), _rows(self.labels, indices))
 
+    # What samples that are read on demand (`on_demand.split`) do otherwise.
+
+    is_stream = False
+    """Whether samples can only be read in their order."""
+
+    @property
+    def signature(self) -> str:
+        """The same on two workers if they have the same samples in the same order; one pass over the samples."""
+        return "".join(f"{checksum(leaf):08x}" for _, leaf in nested.leaves(self.columns))
+
+    def read(self, indices: Tensor, draw: Draw = EVALUATION) -> "Split":
+        """These samples in memory, as the draw makes them."""
+        del draw  # they are what they are
+        return self.take(indices.to(self.device))
+
+    def representative(self) -> Nested:
+        """Inputs from which mean and standard deviation are computed."""
+        return self.inputs
+
+    def read_ahead(self, parts: Callable[[], Iterable[Tensor]], draw: Draw = EVALUATION) -> None:
+        """The indices that will be read next, in parts; samples in memory need no preparation."""
+
+    def close(self) -> None:
+        """End what reads ahead."""
+
 
 def _rows(column: Nested, indices: Tensor) -> Nested:
     if isinstance(column, Tensor):
         return column.index_select(0, indices)
     return nested.mapped(lambda tensor: tensor.index_select(0, indices), column)
+
+
+def checksum(tensor: Tensor) -> int:
+    """A checksum of the values, wherever they are."""
+    return zlib.crc32(memoryview(tensor.detach().cpu().contiguous().numpy()))  # pyright: ignore[reportArgumentType]
 
 
 class Batch(NamedTuple):
@@ -253,31 +294,35 @@ class DataSet:
             std=None if self.std is None else self.std.to(device),
         )
 
+    def close(self) -> None:
+        """End the processes that read ahead, if there are any."""
+        for split in (self.train, self.validation, self.test):
+            if split is not None:
+                split.close()
+
     def batch(self, split: Split, indices: Tensor) -> Batch:
         """The samples at these indices of a split, normalised: (x/255 − mean) / std.
 
         Three passes over the batch, no Python per sample. The bits do not depend on how a batch is divided or on the
         device (see `Affine`).
         """
-        inputs, labels = split.inputs, split.labels
-        if indices.device != split.device:
-            indices = indices.to(split.device)
-        return self._batch(_rows(inputs, indices), _rows(labels, indices))
+        return self._batch(split.read(indices))
 
     def training_batch(self, indices: Tensor, seed: int, epoch: int) -> Batch:
         """The training samples at these indices, augmented if the data set has an augmentation, then normalised.
 
         The augmentation of a sample is a pure function of (seed, epoch, sample index): see `Augment`.
         """
-        if self.augment is None:
-            return self.batch(self.train, indices)
-        picked = self.train.take(indices.to(self.train.device))
-        return self._batch(self.augment(picked.inputs, indices, seed, epoch), picked.labels)
+        picked = self.train.read(indices, Draw(seed, epoch))
+        if self.augment is not None:
+            picked = Split(self.augment(picked.inputs, indices, seed, epoch), picked.labels)
+        return self._batch(picked)
 
-    def _batch(self, inputs: Nested, labels: Nested | None) -> Batch:
-        ready = inputs
+    def _batch(self, picked: Split) -> Batch:
+        inputs = ready = picked.inputs
         if self.affine is not None:
             ready = self.affine(inputs)
         elif isinstance(inputs, Tensor) and inputs.dtype == torch.uint8:
             ready = inputs.long()  # bytes without statistics are text
-        return Batch(ready, ready if labels is None else labels, nested.length(inputs))
+        labels = ready if picked.labels is None else picked.labels
+        return Batch(ready, labels, nested.length(inputs))

@@ -27,9 +27,9 @@ def hold_out(data: DataSet, fraction: float, seed: int) -> DataSet:
             f"{held:,} for validation and {num_samples - held:,} for training",
             "Choose a fraction that leaves samples on both sides.",
         )
-    strata = (
-        data.train.labels if data.task == "classification" else torch.zeros(num_samples, dtype=torch.int64)
-    )
+    strata = data.train.classes if data.task == "classification" else None
+    if strata is None:  # or known once the samples are read
+        strata = torch.zeros(num_samples, dtype=torch.int64)
     chosen = choose_stratified(strata, held, generator_for("validation", seed))
     is_held = torch.zeros(num_samples, dtype=torch.bool)
     is_held[chosen] = True

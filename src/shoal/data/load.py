@@ -14,12 +14,14 @@ from shoal.config.sections.data import (
     DataConfig,
     DigitsConfig,
     FashionMnistConfig,
+    FilesConfig,
     MnistConfig,
     SyntheticConfig,
 )
 from shoal.config.sections.values import Custom
 from shoal.data.dataset import Augment, DataSet, Split
 from shoal.data.holdout import hold_out, only
+from shoal.data.on_demand.load import load_files
 from shoal.data.own.load import load_own
 from shoal.data.sources.catalogue import CATALOGUE, IDX_FILES, Catalogue, DataFile, entry_of
 from shoal.data.sources.files import check_published, find
@@ -48,6 +50,8 @@ def load(config: DataConfig, seed_of_validation: int = 0, catalogue: Catalogue =
     """
     if isinstance(config, Custom):
         return load_own(config)
+    if isinstance(config, FilesConfig):
+        return load_files(config, seed_of_validation)
     if config.name not in LOADERS:
         raise ConfigError(unknown("data set", config.name, LOADERS))
     check_memory(1, data_bytes(config), "the data")

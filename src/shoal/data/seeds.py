@@ -1,6 +1,7 @@
 """Seeds and random generators, each determined by its purpose, and hashes of sample indices."""
 
 import hashlib
+import threading
 
 import torch
 from torch import Tensor
@@ -9,6 +10,9 @@ from torch import Tensor
 _STEP = 0x9E3779B97F4A7C15 - (1 << 64)
 _MIX_1 = 0xBF58476D1CE4E5B9 - (1 << 64)
 _MIX_2 = 0x94D049BB133111EB - (1 << 64)
+
+ONE_AT_A_TIME = threading.Lock()
+"""Held by a thread while torch's shared generator has that thread's own state."""
 
 
 def seed_for(*purpose: int | str) -> int:

@@ -10,7 +10,7 @@ from shoal import optim
 from shoal.comm.shared_memory.arena import NUM_SLOTS, SLOT_BYTES
 from shoal.config.checks import input_shape
 from shoal.config.schema import RunConfig
-from shoal.config.sections.data import GlobalConfig, SyntheticConfig
+from shoal.config.sections.data import GlobalConfig, OwnData, SyntheticConfig
 from shoal.config.sections.optimizer import AdamConfig, AdamWConfig, SgdConfig
 from shoal.config.sections.train import StopConfig
 from shoal.config.sections.values import Custom
@@ -55,7 +55,7 @@ def on_generated_data(config: RunConfig, samples: int) -> RunConfig:
     data = config.data
     if isinstance(data, SyntheticConfig):
         data = replace(data, samples=samples, validation=0.0)
-    elif not isinstance(data, Custom):
+    elif not isinstance(data, OwnData):
         data = SyntheticConfig(samples=samples, shape=input_shape(data))
     train = replace(config.train, metrics=())
     return replace(config, data=data, train=train, stop=StopConfig(), partition=GlobalConfig())

@@ -20,6 +20,7 @@ from shoal.comm.tree_sums import tree_summed
 from shoal.config.checks import check_resources
 from shoal.config.features import COUNTED, NESTED
 from shoal.config.schema import RunConfig
+from shoal.config.sections.data import OwnData
 from shoal.config.sections.exchange import RobustConfig, check_real, compressions
 from shoal.config.sections.prune import WeightPruneConfig
 from shoal.config.sections.values import Custom
@@ -83,7 +84,7 @@ def build(
         return_large_memory_at_once()
     group.beat(BUSY_S)  # reading a data set may take long while other workers wait
     dataset = load(config.data)
-    if isinstance(config.data, Custom):
+    if isinstance(config.data, OwnData):
         check_same_data(group, dataset)
     dataset = dataset.to(device)
     model, counts = build_checked(config, dataset)

@@ -1,11 +1,12 @@
 """Evaluation of a split in batches, and the best epoch by the validation set."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from shoal.comm.group import BUSY_S, Group
 from shoal.config.sections.train import StopConfig
@@ -54,14 +55,20 @@ def evaluate(
     """
     total = torch.zeros(width_of(measures), dtype=torch.float64)
     predictions = samples = 0
-    for start in range(BATCH * group.rank, len(split), BATCH * group.size):
+    starts = range(BATCH * group.rank, len(split), BATCH * group.size)
+
+    def batches() -> Iterator[Tensor]:
+        return (torch.arange(start, min(start + BATCH, len(split))) for start in starts)
+
+    split.read_ahead(batches)
+    for indices in batches():
         group.beat(BUSY_S)
-        indices = torch.arange(start, min(start + BATCH, len(split)))
         sums = sums_of(data.batch(split, indices))
         packed = sums.packed()
         total = total.to(packed) + packed
         predictions += sums.predictions
         samples += sums.samples
+    split.close()
     numbers = torch.tensor([*total.tolist(), predictions, samples], dtype=torch.float64)
     if group.size > 1:
         group.all_reduce(numbers).wait()

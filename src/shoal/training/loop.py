@@ -18,11 +18,12 @@ same on all workers.
 
 from collections.abc import Iterator
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 from torch import Tensor
 
-from shoal.data.dataset import Batch
+from shoal.data.dataset import Batch, Draw
 from shoal.data.division import Division
 from shoal.errors import NothingCountedError
 from shoal.strategies.strategy import Pause, Serving, Share, StepResult, Turn, agreed_loss
@@ -55,6 +56,9 @@ def train_epoch(run: Run, progress: Progress) -> Progress:
     while progress.consumed < num_samples and progress.step < run.total_steps and not run.stopped_by:
         count = min(run.batch_size, num_samples - progress.consumed)
         mine = division.step(progress.epoch, progress.consumed, count, rank)
+        run.data.train.read_ahead(
+            partial(parts_ahead, run, progress, division), Draw(run.config.seed, progress.epoch)
+        )
         result, lr = step(run, progress, mine, count)
         progress = run.log.step(progress.after_step(count), result, count, lr)
         # The checkpoint of an epoch's last step follows its validation (`end_epoch`).
@@ -113,6 +117,15 @@ def step(run: Run, at: Progress, mine: Tensor, count: int) -> tuple[StepResult, 
     for hook in run.step_hooks:
         hook.after_step(at.step, len(mine))
     return result, lr
+
+
+def parts_ahead(run: Run, at: Progress, division: Division) -> Iterator[Tensor]:
+    """The indices of the parts that this worker computes from here to the end of the epoch."""
+    num_samples, rank = run.epoch_samples, run.strategy.data_rank
+    for consumed in range(at.consumed, num_samples, run.batch_size):
+        count = min(run.batch_size, num_samples - consumed)
+        mine = division.step(at.epoch, consumed, count, rank)
+        yield from mine.split(run.config.train.micro_batch) if len(mine) else ()
 
 
 def parts_of(run: Run, mine: Tensor, epoch: int) -> Iterator[Batch]:

@@ -3,7 +3,7 @@
 import secrets
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -99,7 +99,7 @@ def _work(
     by_threads = config.launch.launcher == "threads" and group.size > 1
     # The tensor axis varies fastest.
     random_rank, copy = divmod(group.rank, config.axes.get("tensor", 1))
-    with RandomState(config.seed, random_rank, by_threads, copy) as run.random:
+    with RandomState(config.seed, random_rank, by_threads, copy) as run.random, closing(run.data):
         run.folder, run.run_id = (resumed, resumed.run_id) if resumed else _new_folder(config, group)
         first = group.rank == 0
         with held(run.folder) if first else nullcontext(), _events(run, resumed) as run.events:

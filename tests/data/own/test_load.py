@@ -98,7 +98,7 @@ def test_validation_is_held_out_of_the_training_set():
     data = own("pair", validation=0.25)
     assert data.validation is not None
     assert (len(data.train), len(data.validation)) == (30, 10)
-    with pytest.raises(ConfigError, match=r"data.validation is a fraction from 0 to less than 1, not 2"):
+    with pytest.raises(ConfigError, match=r"data.validation: expected a number ≥ 0 and < 1, got 2"):
         own("pair", validation=2)
 
 

@@ -1,10 +1,12 @@
 """Settings of the data sets, and of the partitions: which worker trains on which samples."""
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
-from shoal.config.kinds import AtLeast, Checked
+from shoal.config.kinds import AtLeast, AtMost, Checked
 from shoal.config.sections.values import Count, Custom, Fraction, PositiveFloat
+
+Loaders = Annotated[int, AtLeast(0), AtMost(256)]
 
 
 @dataclass(frozen=True)
@@ -78,8 +80,34 @@ class SyntheticConfig(Checked):
             object.__setattr__(self, "shape", (64,) if self.task == "text" else (1, 28, 28))
 
 
+@dataclass(frozen=True)
+class FilesConfig(Checked):
+    """Files of your own, read while a run trains: class folders of pictures, tar shards, or a flat file of tokens."""
+
+    SHORT: ClassVar[str] = "path"
+    name: Literal["files"] = "files"
+    path: str = ""
+    """FOLDER with FOLDER/CLASS/1.jpg, FOLDER/*.tar or FOLDER/*.bin; --data ./FOLDER sets name and path at once."""
+    loaders: Loaders = 0
+    """Processes of each worker that read ahead; 0: the worker reads. The result is the same."""
+    size: Count | None = None
+    """Make all pictures squares of this many pixels: the middle, resized; none: they have one size already."""
+    augment: bool = False
+    """Shift training pictures by up to four pixels and mirror them, at random in each epoch."""
+    block_size: Count = 256
+    """Tokens of one sample; its labels are the tokens that follow each of them."""
+    dtype: Literal["uint16", "uint32"] = "uint16"
+    """How a file holds a token."""
+    outputs: Count | None = None
+    """Number of classes, or size of the vocabulary; none: by the largest label, or token of the files."""
+    validation: Fraction = 0.0
+    """Fraction of the training set to hold out, stratified by label: tune on it, not on the test set."""
+
+
 BuiltInDataConfig = DigitsConfig | MnistConfig | FashionMnistConfig | Cifar10Config | SyntheticConfig
-DataConfig = BuiltInDataConfig | Custom
+OwnData = FilesConfig | Custom
+"""Data that only reading them shows."""
+DataConfig = BuiltInDataConfig | OwnData
 
 
 @dataclass(frozen=True)

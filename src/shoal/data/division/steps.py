@@ -152,8 +152,15 @@ class ByLeaves(OneOrder):
     ((16, 16, 12, 0), (8, 2, 0, 0))
     """
 
-    def __init__(self, num_samples: int, seed: int, size: int, micro_batch: int) -> None:
-        super().__init__(num_samples, size, lambda epoch: epoch_order(num_samples, seed, epoch))
+    def __init__(
+        self,
+        num_samples: int,
+        seed: int,
+        size: int,
+        micro_batch: int,
+        order: Callable[[int], Tensor] | None = None,
+    ) -> None:
+        super().__init__(num_samples, size, order or (lambda epoch: epoch_order(num_samples, seed, epoch)))
         self.micro_batch = micro_batch
 
     def first_leaf(self, consumed: int, count: int, rank: int) -> int:

@@ -3,7 +3,7 @@
 import csv
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
@@ -41,15 +41,20 @@ def read_path(path: Path) -> dict[str, Split]:
 
 def _folder(path: Path) -> dict[str, Split]:
     """FOLDER/CLASS/picture.png, or FOLDER/train/CLASS/picture.png and FOLDER/test/CLASS/picture.png."""
-    names = {"train": "train", "test": "test", "validation": "validation", "val": "validation"}
-    parts = {split: path / name for name, split in names.items() if (path / name).is_dir()}
-    if "train" not in parts:
-        return {"train": _pictures(path, _classes(path))}
-    classes = _classes(parts["train"])
+    parts = parts_of(path)
+    classes = class_names(parts["train"])
     return {split: _pictures(folder, classes) for split, folder in parts.items()}
 
 
-def _classes(folder: Path) -> list[str]:
+def parts_of(path: Path) -> dict[str, Path]:
+    """The folders train, test and validation (or val) of a folder; without train, the folder is the training set."""
+    names = {"train": "train", "test": "test", "validation": "validation", "val": "validation"}
+    parts = {split: path / name for name, split in names.items() if (path / name).is_dir()}
+    return parts if "train" in parts else {"train": path}
+
+
+def class_names(folder: Path) -> list[str]:
+    """The names of the folders in a folder, sorted: the classes."""
     found = sorted(each.name for each in folder.iterdir() if each.is_dir() and not each.name.startswith("."))
     if not found:
         raise DataError(
@@ -59,41 +64,67 @@ def _classes(folder: Path) -> list[str]:
 
 
 def _pictures(folder: Path, classes: list[str]) -> Split:
-    known, pictures, labels = set(classes), list[Tensor](), list[int]()
+    pictures, labels = list[Tensor](), list[int]()
     colour, first = False, folder
-    for name in _classes(folder):
-        if name not in known:
-            raise DataError(f"{folder / name} is no class of the training set ({', '.join(classes)})")
-        for file in sorted((folder / name).iterdir()):
-            if file.suffix.lower() not in PICTURES:
-                continue
-            if not pictures:
-                opened, first = _opened(file), file
-                colour = len(opened.getbands()) > 1 or opened.mode == "P"
-            pixels = torch.from_numpy(np.array(_opened(file).convert("RGB" if colour else "L")))
-            picture = pixels.permute(2, 0, 1).contiguous() if colour else pixels.unsqueeze(0)
-            if pictures and picture.shape != pictures[0].shape:
-                sizes = [f"{each.shape[2]} × {each.shape[1]}" for each in (picture, pictures[0])]
-                raise DataError(
-                    f"{file} has {sizes[0]} pixels, and {first} has {sizes[1]}",
-                    "All pictures need one size: resize them, or read them in your function.",
-                )
-            pictures.append(picture)
-            labels.append(classes.index(name))
-    if not pictures:
-        raise DataError(f"{folder} has no pictures ({', '.join(sorted(PICTURES))})")
+    for file, label in listed(folder, classes):
+        if not pictures:
+            first, colour = file, has_colour(file)
+        picture = decoded(file, colour)
+        if pictures and picture.shape != pictures[0].shape:
+            sizes = [f"{each.shape[2]} × {each.shape[1]}" for each in (picture, pictures[0])]
+            raise DataError(
+                f"{file} has {sizes[0]} pixels, and {first} has {sizes[1]}",
+                "All pictures need one size: --data PATH --data.size N makes them squares; or read them in your "
+                "function.",
+            )
+        pictures.append(picture)
+        labels.append(label)
     return Split(torch.stack(pictures), torch.tensor(labels))
 
 
-def _opened(file: Path) -> Any:
-    from PIL import Image  # comes with matplotlib
+def listed(folder: Path, classes: list[str]) -> list[tuple[Path, int]]:
+    """The pictures of a folder of class folders, each with the number of its class."""
+    found = list[tuple[Path, int]]()
+    for name in class_names(folder):
+        if name not in classes:
+            raise DataError(f"{folder / name} is no class of the training set ({', '.join(classes)})")
+        files = sorted(file for file in (folder / name).iterdir() if file.suffix.lower() in PICTURES)
+        found += [(file, classes.index(name)) for file in files]
+    if not found:
+        raise DataError(f"{folder} has no pictures ({', '.join(sorted(PICTURES))})")
+    return found
+
+
+def has_colour(file: Path | BinaryIO) -> bool:
+    """Whether a picture has more than one channel; the first one decides it for all."""
+    opened = _opened(file)
+    return len(opened.getbands()) > 1 or opened.mode == "P"
+
+
+def decoded(file: Path | BinaryIO, colour: bool, size: int | None = None) -> Tensor:
+    """The pixels of a picture, [channels, height, width]; with a size its middle square, resized."""
+    picture = _opened(file).convert("RGB" if colour else "L")
+    if size is not None:
+        from PIL import ImageOps
+
+        picture = ImageOps.fit(picture, (size, size))
+    pixels = torch.from_numpy(np.array(picture))
+    return pixels.permute(2, 0, 1).contiguous() if colour else pixels.unsqueeze(0)
+
+
+def _opened(file: Path | BinaryIO) -> Any:
+    try:
+        from PIL import Image
+    except ModuleNotFoundError:
+        raise DataError("pictures need the package pillow", "pip install pillow") from None
 
     try:
         with Image.open(file) as image:
             image.load()
             return image
     except (OSError, ValueError, SyntaxError) as error:
-        raise DataError(f"{file} is no picture that can be read: {error}") from None
+        name = file if isinstance(file, Path) else file.name
+        raise DataError(f"{name} is no picture that can be read: {error}") from None
 
 
 def _csv(path: Path) -> Split:

@@ -14,12 +14,16 @@ from torch import Tensor
 
 from shoal import nested
 from shoal.config.custom import calling, check_options, load
-from shoal.config.sections.values import Custom
-from shoal.data.dataset import DataSet, Split, Task
+from shoal.config.kinds import check
+from shoal.config.sections.data import Loaders
+from shoal.config.sections.values import Count, Custom, Fraction
+from shoal.data.dataset import Augment, DataSet, Split, Task
 from shoal.data.holdout import hold_out
+from shoal.data.on_demand.own import is_data_set, own_source
+from shoal.data.on_demand.split import on_demand as read_on_demand
 from shoal.data.own.files import read_path
 from shoal.data.own.samples import is_array, split_of
-from shoal.errors import ConfigError, DataError, ShoalError, unknown
+from shoal.errors import DataError, ShoalError, unknown
 from shoal.nested import Nested
 
 SPLITS = ("train", "validation", "test")
@@ -28,7 +32,7 @@ TEST_FRACTION = 0.2
 
 
 def load_own(config: Custom) -> DataSet:
-    """Call the function, and read what it returns into memory.
+    """Call the function, and read what it returns: into memory, or on demand if `--data.loaders` is given.
 
     It returns samples in one of the forms that `split_of` takes, the path of a folder or file, a pair (train, test)
     of these, or a dictionary with the keys train, test and validation.
@@ -36,18 +40,21 @@ def load_own(config: Custom) -> DataSet:
     options = dict(config.options)
     with calling("data", config):
         function = load("data", config)
-        validation = _own_validation(function, options)
+        validation = taken(options, function, "validation", Fraction, 0.0)
+        loaders = taken(options, function, "loaders", Loaders | None, None)
+        outputs = taken(options, function, "outputs", Count | None, None)
         given = replace(config, options=tuple(options.items()))
         check_options("data", given, function)
         try:
-            splits = _splits(function(**options), f"data {config.name}")
+            found = function(**options)
+            splits = _splits(found, config.name, None if loaders is None else (outputs, loaders))
         except ShoalError:
             raise
         except Exception as error:  # any exception: this runs the user's code
             raise DataError(
                 f"data {config.name} failed with {type(error).__name__}: {error}", _fix_of(error)
             ) from error
-    return hold_out(data_set(config.name, splits), validation, seed=0)
+    return hold_out(data_set(config.name, splits, outputs), validation, seed=0)
 
 
 def _fix_of(error: Exception) -> str:
@@ -58,7 +65,9 @@ def _fix_of(error: Exception) -> str:
     return f"at {last.filename}:{last.lineno}"
 
 
-def data_set(name: str, splits: Mapping[str, Split]) -> DataSet:
+def data_set(
+    name: str, splits: Mapping[str, Split], outputs: int | None = None, augment: Augment | None = None
+) -> DataSet:
     """The splits as a data set: labels decide the task; pixels are normalised by the training set's statistics."""
     train = splits["train"]
     for key, split in splits.items():
@@ -70,11 +79,11 @@ def data_set(name: str, splits: Mapping[str, Split]) -> DataSet:
                 raise DataError(
                     f"data {name}: the {what} of {key} are {_form(mine)}, and those of train {_form(first)}"
                 )
-    task, outputs = _task(name, splits)
-    pixels = train.inputs if isinstance(train.inputs, Tensor) and train.inputs.dtype == torch.uint8 else None
-    mean, std = (None, None) if pixels is None or task == "text" else _statistics(pixels)
+    task, outputs = _task(name, splits, outputs)
+    is_bytes = isinstance(train.inputs, Tensor) and train.inputs.dtype == torch.uint8
+    mean, std = _statistics(train.representative()) if is_bytes and task != "text" else (None, None)
     whole = DataSet(
-        name, task, train, splits.get("validation"), splits.get("test", train), outputs, mean, std
+        name, task, train, splits.get("validation"), splits.get("test", train), outputs, mean, std, augment
     )
     return whole if "test" in splits else _with_test(whole)
 
@@ -92,17 +101,15 @@ def _with_test(data: DataSet) -> DataSet:
     return replace(held, validation=data.validation, test=held.validation)
 
 
-def _own_validation(function: Callable[..., Any], options: dict[str, Any]) -> float:
-    """Take `--validation` out of the options, unless the function has a parameter of that name."""
-    if "validation" not in options or "validation" in inspect.signature(function).parameters:
-        return 0.0
-    fraction = options.pop("validation")
-    if not isinstance(fraction, int | float) or not 0 <= fraction < 1:
-        raise ConfigError(f"data.validation is a fraction from 0 to less than 1, not {fraction}")
-    return float(fraction)
+def taken(options: dict[str, Any], function: Callable[..., Any], name: str, kind: Any, otherwise: Any) -> Any:
+    """Take one of our settings out of the options, unless the function has a parameter of that name."""
+    if name not in options or name in inspect.signature(function).parameters:
+        return otherwise
+    return check(kind, options.pop(name), f"data.{name}")
 
 
-def _splits(found: Any, where: str) -> dict[str, Split]:
+def _splits(found: Any, name: str, on_demand: tuple[int | None, int] | None) -> dict[str, Split]:
+    where = f"data {name}"
     if isinstance(found, str | Path):
         return read_path(Path(found))
     if found is None:
@@ -129,10 +136,15 @@ def _splits(found: Any, where: str) -> dict[str, Split]:
         parts = {"train": pair[0], "test": pair[1]}
     else:
         parts = {"train": found}
-    return {key: _one_split(part, f"{where}, {key}") for key, part in parts.items() if part is not None}
+    return {
+        key: _one_split(part, f"{name}, {key}", on_demand) for key, part in parts.items() if part is not None
+    }
 
 
-def _one_split(part: Any, where: str) -> Split:
+def _one_split(part: Any, name: str, on_demand: tuple[int | None, int] | None) -> Split:
+    if on_demand is not None and is_data_set(part):
+        return read_on_demand(own_source(part, name), *on_demand)
+    where = f"data {name}"
     if not isinstance(part, str | Path):
         return split_of(part, where)
     splits = read_path(Path(part))
@@ -143,22 +155,30 @@ def _one_split(part: Any, where: str) -> Split:
     return splits["train"]
 
 
-def _task(name: str, splits: Mapping[str, Split]) -> tuple[Task, int]:
-    labels = splits["train"].classes
-    if labels is None:
+def _task(name: str, splits: Mapping[str, Split], outputs: int | None) -> tuple[Task, int]:
+    first = splits["train"].labels
+    if not isinstance(first, Tensor):
         return "own", 0
-    if labels.is_floating_point():
-        return "regression", labels.shape[1] if labels.ndim > 1 else 1
-    largest = max(int(split.labels.max()) for split in splits.values() if split.labels is not None)
-    if labels.ndim > 1:
-        return "text", max(1, 1 + largest)
-    for key, split in splits.items():
-        if split.labels is not None and split.labels.numel() and (smallest := int(split.labels.min())) < 0:
+    if first.is_floating_point():
+        return "regression", first.shape[1] if first.ndim > 1 else 1
+    task = "classification" if first.ndim == 1 else "text"
+    known = {key: split.classes for key, split in splits.items()}
+    for key, labels in known.items() if task == "classification" else ():
+        if labels is not None and labels.numel() and (smallest := int(labels.min())) < 0:
             raise DataError(
-                f"data {name}: sample {int(split.labels.argmin()):,} of {key} has label {smallest}; labels begin at 0",
+                f"data {name}: sample {int(labels.argmin()):,} of {key} has label {smallest}; labels begin at 0",
                 "For a loss that leaves labels out, make them one of several: (input, {'label': label}).",
             )
-    return "classification", 1 + largest
+    if outputs is not None:
+        return task, outputs
+    largest = [int(labels.max()) for labels in known.values() if labels is not None]
+    if len(largest) < len(known):
+        raise DataError(
+            f"data {name} is read on demand, and does not say how many "
+            f"{'classes' if task == 'classification' else 'tokens'} it has",
+            "Give --data.outputs N, or give the data set an attribute `targets` with all labels.",
+        )
+    return task, max(1, 1 + max(largest))
 
 
 def _statistics(pixels: Tensor) -> tuple[Tensor, Tensor]:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -56,7 +56,7 @@ def split_of(found: Any, where: str) -> Split:
     are read once, from the beginning to the end.
     """
     if is_columns(found):
-        inputs, labels = _apart(found, 0, where, "batch")
+        inputs, labels = _apart(found, "0", where, "batch")
     else:
         inputs, labels = _read(found, where)
     split = Split(inputs, labels)
@@ -71,6 +71,21 @@ def split_of(found: Any, where: str) -> Split:
     return Split(_as_inputs(inputs, where), _as_labels(labels, where))
 
 
+def some_of(samples: Sequence[Any], where: str, shown: "Shown") -> Split:
+    """Samples that were read one by one, as `split_of` reads all; errors show a position among them by `shown`."""
+    apart = [_apart(sample, shown(position), where) for position, sample in enumerate(samples)]
+    inputs, labels = _together(tuple(zip(*apart, strict=True)), where, "sample", shown)
+    return Split(_as_inputs(inputs, where, shown), _as_labels(labels, where, shown))
+
+
+Shown = Callable[[int], str]
+"""The number of a sample in an error, and where it lies, by its position."""
+
+
+def _position(position: int) -> str:
+    return f"{position:,}"
+
+
 def _counts(column: Nested | None, what: str) -> str:
     found = [
         f"{len(leaf):,} {what}{path}" if leaf.ndim else f"no {what}{path}"
@@ -79,13 +94,13 @@ def _counts(column: Nested | None, what: str) -> str:
     return ", ".join(found)
 
 
-def _as_inputs(inputs: Nested, where: str) -> Nested:
+def _as_inputs(inputs: Nested, where: str, shown: Shown = _position) -> Nested:
     if not isinstance(inputs, Tensor):
-        return _as_leaves(inputs, "input", where)
+        return _as_leaves(inputs, "input", where, shown)
     if inputs.is_complex():
         raise DataError(f"{where}: inputs are complex numbers; return real ones")
     if inputs.is_floating_point():
-        _check_finite(inputs, "input", where)
+        _check_finite(inputs, "input", where, shown)
         inputs = inputs.float()
     elif inputs.dtype != torch.uint8:
         inputs = inputs.long()
@@ -94,7 +109,7 @@ def _as_inputs(inputs: Nested, where: str) -> Nested:
     return inputs.detach().contiguous()
 
 
-def _as_leaves(column: Nested, what: str, where: str) -> Nested:
+def _as_leaves(column: Nested, what: str, where: str, shown: Shown) -> Nested:
     """Numbers of a nest: floating-point ones in float32, whole ones in int64; masks and bytes stay as they are."""
 
     def ready(tensors: list[Tensor], path: str) -> Tensor:
@@ -102,7 +117,7 @@ def _as_leaves(column: Nested, what: str, where: str) -> Nested:
         if tensor.is_complex():
             raise DataError(f"{where}: the {what}s{path} are complex numbers; return real ones")
         if tensor.is_floating_point():
-            _check_finite(tensor, f"{what}{path}", where)
+            _check_finite(tensor, f"{what}{path}", where, shown)
             tensor = tensor.float()
         elif tensor.dtype not in (torch.uint8, torch.bool):
             tensor = tensor.long()
@@ -111,22 +126,22 @@ def _as_leaves(column: Nested, what: str, where: str) -> Nested:
     return nested.joined(ready, [column])
 
 
-def _as_labels(labels: Nested | None, where: str) -> Nested | None:
+def _as_labels(labels: Nested | None, where: str, shown: Shown = _position) -> Nested | None:
     if not isinstance(labels, Tensor):
-        return None if labels is None else _as_leaves(labels, "label", where)
+        return None if labels is None else _as_leaves(labels, "label", where, shown)
     if not labels.is_floating_point():
         # A column of whole numbers is one class for each sample, not a text of one token.
         labels = labels.squeeze(1) if labels.ndim == 2 and labels.shape[1] == 1 else labels
         return labels.long().detach().contiguous()
-    _check_finite(labels, "label", where)
+    _check_finite(labels, "label", where, shown)
     return labels.float().detach().contiguous()
 
 
-def _check_finite(values: Tensor, what: str, where: str) -> None:
+def _check_finite(values: Tensor, what: str, where: str, shown: Shown) -> None:
     bad = ~values.reshape(len(values), -1).isfinite().all(1)
     if bad.any():
         raise DataError(
-            f"{where}: the {what} of sample {int(bad.nonzero()[0]):,} is not finite (NaN or infinite)",
+            f"{where}: the {what} of sample {shown(int(bad.nonzero()[0]))} is not finite (NaN or infinite)",
             "Remove such samples, or replace their values.",
         )
 
@@ -134,14 +149,15 @@ def _check_finite(values: Tensor, what: str, where: str) -> None:
 def _read(found: Any, where: str) -> Sample:
     if isinstance(found, DataLoader):
         batches = [
-            _apart(batch, index, where, "batch") for index, batch in enumerate(cast(Iterable[Any], found))
+            _apart(batch, _position(index), where, "batch")
+            for index, batch in enumerate(cast(Iterable[Any], found))
         ]
         if not batches:
             raise DataError(f"{where} has no samples")
         return _together(tuple(zip(*batches, strict=True)), where, "batch")
     samples, num_bytes, most = list[Sample](), 0, MEMORY_SHARE * memory_bytes()
     for index, sample in enumerate(_samples(found, where)):
-        samples.append(_apart(sample, index, where))
+        samples.append(_apart(sample, _position(index), where))
         num_bytes += OBJECT_BYTES + sum(leaf.nbytes for _, leaf in nested.leaves(samples[-1]))
         if num_bytes > most:
             raise DataError(
@@ -180,7 +196,7 @@ def _has_indices(found: Any) -> bool:
 def _check_repeatable(found: Any, first: Sample, where: str) -> None:
     """Warn of a Dataset that draws at random: its samples are read once, so the draw would be the same every epoch."""
     if _has_indices(found):
-        again = _apart(found[0], 0, where)
+        again = _apart(found[0], "0", where)
         pairs = zip(nested.leaves(first), nested.leaves(again), strict=False)
         if not all(torch.equal(one, other) for (_, one), (_, other) in pairs):
             warnings.warn(
@@ -190,13 +206,13 @@ def _check_repeatable(found: Any, first: Sample, where: str) -> None:
             )
 
 
-def _apart(sample: Any, index: int, where: str, what: str = "sample") -> Sample:
+def _apart(sample: Any, number: str, where: str, what: str = "sample") -> Sample:
     """The input and the label of a sample, or of a batch of them.
 
     A tuple of two is (input, label); anything else that holds tensors is an input which holds the label, or has none.
     """
-    place = f"{where}: {what} {index:,}"
-    of_it = f"of {what} {index:,}"
+    place = f"{where}: {what} {number}"
+    of_it = f"of {what} {number}"
     if isinstance(sample, tuple | list) and not hasattr(sample, "_fields"):
         values = cast(list[Any], sample)
         if len(values) not in (1, 2):
@@ -245,15 +261,17 @@ def _tensor(value: Any, what: str, where: str) -> Tensor:
         ) from error
 
 
-def _together(columns: tuple[Sequence[Nested | None], ...], where: str, unit: str) -> Sample:
+def _together(
+    columns: tuple[Sequence[Nested | None], ...], where: str, unit: str, shown: Shown = _position
+) -> Sample:
     """All samples, or all batches of a DataLoader, as one."""
     inputs, labels = columns
     if all(label is None for label in labels):
-        return Sample(_joined(inputs, "input", where, unit), None)
-    return Sample(_joined(inputs, "input", where, unit), _joined(labels, "label", where, unit))
+        return Sample(_joined(inputs, "input", where, unit, shown), None)
+    return Sample(_joined(inputs, "input", where, unit, shown), _joined(labels, "label", where, unit, shown))
 
 
-def _joined(values: Sequence[Nested | None], kind: str, where: str, unit: str) -> Nested:
+def _joined(values: Sequence[Nested | None], kind: str, where: str, unit: str, shown: Shown) -> Nested:
     is_batch = unit == "batch"
     kinds, has, that = (f"{kind}s", "have", "those") if is_batch else (kind, "has", "that")
 
@@ -262,11 +280,11 @@ def _joined(values: Sequence[Nested | None], kind: str, where: str, unit: str) -
         for index, (tensor, shape) in enumerate(zip(tensors, shapes, strict=True)):
             if shape != shapes[0] or (is_batch and tensor.ndim == 0):
                 raise DataError(
-                    f"{where}: the {kinds}{path} of {unit} {index:,} {has} shape {list(tensor.shape)}, and {that} of "
-                    f"{unit} 0 {list(tensors[0].shape)}",
+                    f"{where}: the {kinds}{path} of {unit} {shown(index)} {has} shape {list(tensor.shape)}, "
+                    f"and {that} of {unit} {shown(0)} {list(tensors[0].shape)}",
                     "All samples need one shape: pad sequences to the longest of all, not of their batch."
                     if is_batch
-                    else "All samples need one shape: resize, crop or pad them.",
+                    else "All samples need one shape: resize, crop or pad them (pictures at a path: --data.size N).",
                 )
         return torch.cat(tensors) if is_batch else torch.stack(tensors)
 
@@ -274,7 +292,7 @@ def _joined(values: Sequence[Nested | None], kind: str, where: str, unit: str) -
         return nested.joined(join, values)
     except nested.StructureError as error:
         raise DataError(
-            f"{where}: the {kinds}{error.path} of {unit} {error.number:,} {'are' if is_batch else 'is'} {error.shown}, "
-            f"and {that} of {unit} 0 {error.expected}",
+            f"{where}: the {kinds}{error.path} of {unit} {shown(error.number)} {'are' if is_batch else 'is'} "
+            f"{error.shown}, and {that} of {unit} {shown(0)} {error.expected}",
             "All samples need the same keys, in the same order.",
         ) from None

@@ -12,7 +12,7 @@ from torch import Tensor, _ops
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from shoal.data.division import ByLeaves
-from shoal.data.seeds import generator_for, seed_for
+from shoal.data.seeds import ONE_AT_A_TIME, generator_for, seed_for
 from shoal.strategies.pieces.piece import Piece
 from shoal.training.hooks.hook import Hook
 from shoal.training.progress import Progress
@@ -21,7 +21,6 @@ DREW_LATE = (
     "the model drew its first random numbers after the first step, from the generator that thread workers share: "
     "this run cannot be repeated bit by bit. Use --launcher processes."
 )
-_ONE_AT_A_TIME = threading.Lock()
 _MAKING = threading.RLock()
 """Held while an operator's object is made; its namespace may be made within."""
 
@@ -63,7 +62,7 @@ class RandomState(Hook):
         """Stop swapping, if the model has drawn nothing for any sample; swap again, if it draws after all."""
         if self._swap is None or self._swap.has_drawn:
             return
-        with _ONE_AT_A_TIME:  # then no thread has swapped its own state in
+        with ONE_AT_A_TIME:  # then no thread has swapped its own state in
             shared = torch.get_rng_state()
         if self._untouched is None and num_samples:
             self._stack.close()
@@ -121,7 +120,7 @@ class _Swap(TorchDispatchMode):
     ) -> Any:
         if torch.Tag.nondeterministic_seeded not in func.tags or _has_own_generator(args, kwargs or {}):
             return func(*args, **(kwargs or {}))
-        with _ONE_AT_A_TIME:
+        with ONE_AT_A_TIME:
             self.has_drawn = True
             shared = torch.get_rng_state()
             torch.set_rng_state(self.state)

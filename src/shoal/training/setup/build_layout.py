@@ -18,7 +18,7 @@ from shoal.comm.mesh import Mesh
 from shoal.comm.threads.group import ThreadGroup
 from shoal.config.checks import input_shape
 from shoal.config.schema import RunConfig
-from shoal.config.sections.data import SyntheticConfig
+from shoal.config.sections.data import OwnData, SyntheticConfig
 from shoal.config.sections.values import Custom, is_own
 from shoal.events.spans import SpanRecorder
 from shoal.models.losses import CountedLoss
@@ -212,7 +212,7 @@ def check_division(config: RunConfig) -> None:
     is_invariant = config.train.reduction == "invariant"
     if (
         isinstance(config.model, Custom)
-        or isinstance(config.data, Custom)
+        or isinstance(config.data, OwnData)
         or not (is_divided or is_invariant)
     ):
         return

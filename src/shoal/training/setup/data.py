@@ -1,9 +1,8 @@
 """The data of a run: the same samples on all workers, and how they divide an epoch."""
 
-import zlib
 from collections.abc import Callable
 
-from torch import Tensor
+import torch
 
 from shoal.comm.agree import gather_texts
 from shoal.comm.group import Group
@@ -11,8 +10,7 @@ from shoal.config.conditions import shares_of
 from shoal.config.schema import RunConfig
 from shoal.data.dataset import DataSet
 from shoal.data.division import ByLeaves, Division, Global, build_division
-from shoal.errors import DataError
-from shoal.nested import leaves
+from shoal.errors import ConfigError, DataError
 from shoal.training.progress import Progress
 
 
@@ -20,16 +18,12 @@ def check_same_data(group: Group, data: DataSet) -> None:
     """Refuse to train if a worker's samples differ from rank 0's; the same error on all workers. A collective.
 
     Workers divide each batch by the indices of its samples, so a function that draws another order on each of them
-    would give some samples twice and others never. Costs one pass over the samples.
+    would give some samples twice and others never. Costs one pass over samples in memory.
     """
     if group.size == 1:
         return
     splits = {"train": data.train, "validation": data.validation, "test": data.test}
-    mine = [
-        f"{name} {len(split)} {''.join(f'{_checksum(leaf):08x}' for _, leaf in leaves(split.columns))}"
-        for name, split in splits.items()
-        if split is not None
-    ]
+    mine = [f"{name} {len(split)} {split.signature}" for name, split in splits.items() if split is not None]
     rank_0, *others = [text.split("\n") for text in gather_texts(group, "\n".join(mine))]
     for rank, theirs in enumerate(others, 1):
         for ours, other in zip(rank_0, theirs, strict=False):
@@ -48,10 +42,6 @@ HINT = (
 )
 
 
-def _checksum(tensor: Tensor) -> int:
-    return zlib.crc32(memoryview(tensor.detach().cpu().contiguous().numpy()))  # pyright: ignore[reportArgumentType]
-
-
 def divisions(config: RunConfig, data: DataSet, size: int) -> Callable[[Progress], Division]:
     """The division of the current epoch among `size` workers.
 
@@ -60,14 +50,25 @@ def divisions(config: RunConfig, data: DataSet, size: int) -> Callable[[Progress
     new division.
     """
 
+    train = data.train
+    in_order = (lambda epoch: torch.arange(len(train))) if train.is_stream else None
+    if in_order and config.partition.name != "global":
+        raise ConfigError(
+            f"--partition {config.partition.name} needs samples in any order, and {data.name} has one order alone",
+            "Leave --partition out, or return a data set with __getitem__.",
+        )
+
     def among(workers: int) -> Division:
-        classes = data.train.classes
-        labels = None if classes is None else classes.cpu()
-        return build_division(config.partition, len(data.train), workers, config.seed, labels)
+        if in_order:
+            return Global(len(train), config.seed, workers, in_order)
+        labels = train.classes
+        return build_division(
+            config.partition, len(train), workers, config.seed, None if labels is None else labels.cpu()
+        )
 
     if config.train.reduction == "invariant":
         # A step's samples depend on (seed, epoch, consumed) alone, so a resumed epoch gets the same ones.
-        leaves = ByLeaves(len(data.train), config.seed, size, config.train.micro_batch)
+        leaves = ByLeaves(len(train), config.seed, size, config.train.micro_batch, in_order)
         return lambda progress: leaves
     own = among(size)
     if isinstance(own, Global):
@@ -76,6 +77,6 @@ def divisions(config: RunConfig, data: DataSet, size: int) -> Callable[[Progress
     def division(progress: Progress) -> Division:
         if not progress.consumed or progress.divided_among == size or isinstance(own, Global):
             return own
-        return Global(len(data.train), config.seed, size, order=among(progress.divided_among).order)
+        return Global(len(train), config.seed, size, order=among(progress.divided_among).order)
 
     return division
