@@ -11,7 +11,7 @@ from shoal.config.sections.model import LossConfig
 from shoal.config.sections.values import Custom
 from shoal.errors import ConfigError, ShoalError
 from shoal.models.common import check_has_values, evaluation_mode
-from shoal.models.losses import build_loss
+from shoal.models.losses import build_loss, of_pair
 from shoal.nested import Nested, described
 
 CLOSE = 1e-3
@@ -196,7 +196,7 @@ def _refuse_sum(
             "Give both one shape: labels.unsqueeze(1) in the data, or outputs.squeeze(1) in the model.",
         )
     num = nested.length(labels)
-    contrastive = ""
+    contrastive = " If the loss compares samples with each other: --train.coupled true."
     if together.number is not None:
         raise ConfigError(
             f"loss {loss.name} of {num} samples is {together.total:.6g} with a count of {together.number:g}, but the "
@@ -208,7 +208,7 @@ def _refuse_sum(
             f"loss {loss.name} of {num} samples is {together.total / num:.6g}, but the mean of the losses of the "
             f"single samples is {total.total / num:.6g}",
             "Return the mean over the samples. With class weights or ignored labels torch divides by another number: "
-            'return F.cross_entropy(…, reduction="sum") / len(labels).',
+            f"return two values, the sum and the number that it is divided by.{contrastive}",
         )
     raise ConfigError(
         f"loss {loss.name} of {num} samples is {together.total:.6g}, but the losses of the single samples "
@@ -242,12 +242,12 @@ def _value(
             f"loss {loss.name} cannot take outputs {described(outputs)} and labels {described(labels)}: "
             f"{_first_line(error)}"
         ) from error
-    value, count = returned, None
+    value, count = of_pair(returned)
     if not isinstance(value, Tensor) or value.ndim != 0:
         found = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
         raise ConfigError(
             f"loss {loss.name} returned {found}, expected a tensor with one number",
-            f"Return the {reduction} over the samples.",
+            f"Return the {reduction} over the samples, or two values: the sum and the number that it is divided by.",
         )
     if count is not None and ((isinstance(count, Tensor) and count.ndim) or not float(count) >= 0):
         shown = list(count.shape) if isinstance(count, Tensor) and count.ndim else count
