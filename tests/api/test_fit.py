@@ -178,7 +178,7 @@ class Uncopied(nn.Linear):
         (
             (NET, DATA, nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 3.0, 4.0]))),
             {},
-            r"""F.cross_entropy\(…, reduction="sum"\) / len\(labels\)""",
+            "return two values, the sum and the number that it is divided by",
         ),
         ((NET, DATA, nn.CrossEntropyLoss(reduction="none")), {}, r"returned \[4\].*\n  Return the mean"),
         ((nn.LazyLinear(4), DATA), {}, "parameter 'weight' has no shape yet: its layer is lazy"),
