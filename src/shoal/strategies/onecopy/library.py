@@ -10,6 +10,7 @@ from shoal.comm.group import Finished, Group
 from shoal.config.arguments import checks_arguments
 from shoal.config.sections.values import Number
 from shoal.errors import ConfigError
+from shoal.optim.over import check_function
 from shoal.strategies.buckets.unused import Unused, refuse_dropped
 from shoal.strategies.library.divided_training import DividedTraining
 from shoal.strategies.onecopy.mapped_weights import MappedWeights, check_maps_memory
@@ -52,6 +53,7 @@ class OneCopy(DividedTraining):
         *,
         unused: Unused = "refuse",
     ) -> None:
+        check_function(make_optimizer, "a worker may have a part of the parameters only")
         super().__init__(
             model, make_optimizer, group, check_maps_memory, "call shoal.OneCopy with a new model"
         )
