@@ -48,9 +48,9 @@ class Watched:
         self._update, self._params, self._seen = mine.update, mine.params, seen
         self.pieces, self.load = mine.update.pieces, mine.update.load
 
-    def __call__(self, lr):
+    def __call__(self, lr, **given):
         self._seen.append({name: param.grad.clone() for name, param in self._params.items()})
-        self._update(lr)
+        self._update(lr, **given)
 
 
 def watched(mine, seen):

@@ -69,7 +69,8 @@ def run(given: Given[CompareFlags]) -> int:
         shoal compare mine.toml       your own recipe in the same ways
         shoal compare a.toml b.toml   several recipes, as they are
         shoal compare runs/*          finished runs; nothing is trained
-        shoal compare mine.toml --validation 0.1 --seeds 5 --sweep lr=0.1,0.01    a table for a paper
+        shoal compare mine.toml --validation 0.1 --seeds 5 --sweep lr=0.1,0.01
+                                      seeds and settings: a table for a paper
 
     Flags of `shoal train` apply to every run that is trained (--epochs 3); launcher flags (--workers 4) only to runs
     with several workers. A TOML file with a table [variants], each a name and its flags, defines your own
