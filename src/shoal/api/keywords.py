@@ -7,9 +7,10 @@ from typing import Any, Literal, TypedDict
 # ruff: noqa: D101, E501
 
 class DataSection(TypedDict, total=False):
-    name: Literal['digits', 'mnist', 'fashion-mnist', 'cifar10', 'synthetic', 'files']
+    name: Literal['digits', 'alice', 'mnist', 'fashion-mnist', 'cifar10', 'synthetic', 'files']
     samples: int | None
     validation: float
+    block_size: int
     dir: str
     augment: bool
     task: Literal['classification', 'regression', 'text']
@@ -19,7 +20,6 @@ class DataSection(TypedDict, total=False):
     path: str
     loaders: int
     size: int | None
-    block_size: int
     dtype: Literal['uint16', 'uint32']
     outputs: int | None
 
@@ -263,7 +263,7 @@ class FitSettings(_Shared, total=False):
 
 class Settings(FitSettings, total=False):
     model: Literal['linear', 'mlp', 'lenet', 'resnet18', 'transformer'] | str | Callable[..., Any] | ModelSection | Mapping[str, Any]
-    data: Literal['digits', 'mnist', 'fashion-mnist', 'cifar10', 'synthetic', 'files'] | str | Callable[..., Any] | DataSection | Mapping[str, Any]
+    data: Literal['digits', 'alice', 'mnist', 'fashion-mnist', 'cifar10', 'synthetic', 'files'] | str | Callable[..., Any] | DataSection | Mapping[str, Any]
     loss: Literal['cross_entropy', 'mse', 'mae'] | str | Callable[..., Any] | LossSection | Mapping[str, Any]
     metrics: Sequence[str]
     strategy: Literal['single', 'naive', 'ddp', 'dp', 'rpc', 'onecopy', 'zero', 'local', 'server', 'pipeline', 'tensor', 'pipeline+tensor', 'pipeline+onecopy', 'pipeline+zero', 'tensor+onecopy', 'tensor+zero', 'pipeline+tensor+onecopy', 'pipeline+tensor+zero'] | str | Callable[..., Any] | StrategySection | Mapping[str, Any]
@@ -272,7 +272,7 @@ class Settings(FitSettings, total=False):
 class EvaluateSettings(TypedDict, total=False):
     device: Literal['auto', 'cpu', 'cuda']
     threads: int | None
-    data: Literal['digits', 'mnist', 'fashion-mnist', 'cifar10', 'synthetic', 'files'] | str | Callable[..., Any] | DataSection | Mapping[str, Any]
+    data: Literal['digits', 'alice', 'mnist', 'fashion-mnist', 'cifar10', 'synthetic', 'files'] | str | Callable[..., Any] | DataSection | Mapping[str, Any]
     model: Literal['linear', 'mlp', 'lenet', 'resnet18', 'transformer'] | str | Callable[..., Any] | ModelSection | Mapping[str, Any]
     loss: Literal['cross_entropy', 'mse', 'mae'] | str | Callable[..., Any] | LossSection | Mapping[str, Any]
     data_dir: str
@@ -281,6 +281,6 @@ class EvaluateSettings(TypedDict, total=False):
 
 
 class PruneSettings(_Shared, total=False):
-    data: Literal['digits', 'mnist', 'fashion-mnist', 'cifar10', 'synthetic', 'files'] | str | Callable[..., Any] | DataSection | Mapping[str, Any]
+    data: Literal['digits', 'alice', 'mnist', 'fashion-mnist', 'cifar10', 'synthetic', 'files'] | str | Callable[..., Any] | DataSection | Mapping[str, Any]
     model: Literal['linear', 'mlp', 'lenet', 'resnet18', 'transformer'] | str | Callable[..., Any] | ModelSection | Mapping[str, Any]
     strategy: Literal['single', 'naive', 'ddp', 'dp', 'rpc', 'onecopy', 'zero', 'local', 'server', 'pipeline', 'tensor', 'pipeline+tensor', 'pipeline+onecopy', 'pipeline+zero', 'tensor+onecopy', 'tensor+zero', 'pipeline+tensor+onecopy', 'pipeline+tensor+zero'] | str | Callable[..., Any] | StrategySection | Mapping[str, Any]

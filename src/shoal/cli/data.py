@@ -211,7 +211,7 @@ def _list(given: Given[ListFlags]) -> int:
         return 0
     for held in holdings:
         where = f"in {held.folder}" if held.folder else f"not on this machine: shoal data fetch {held.name}"
-        text.show(f"{text.bold(f'{held.name:14}')} {held.sentence} ({held.size / 1e6:.0f} MB)")
+        text.show(f"{text.bold(f'{held.name:14}')} {held.sentence} ({held.size / 1e6:.1f} MB)")
         text.show(f"{'':14} {text.dim(where)}")
     text.show(
         f"{text.bold('synthetic     ')} made from a seed: classification, regression, text; of any size"
@@ -292,6 +292,6 @@ COMMAND = CommandGroup(
             ],
         ),
     },
-    more="Data sets are searched for in --data-dir, then in $SHOAL_DATA, then in the user's cache. `digits` comes with "
-    "shoal and `synthetic` is made from a seed: neither is fetched.",
+    more="Data sets are searched for in --data-dir, then in $SHOAL_DATA, then in the user's cache. `digits` and "
+    "`alice` come with shoal and `synthetic` is made from a seed: none of them is fetched.",
 )

@@ -19,6 +19,8 @@ class EvaluateFlags(Flags):
     """Which part of the data."""
     checkpoint: str = ""
     """Of a run, this checkpoint: best (on the validation set), last, or a step; default: the final weights."""
+    prompt: str = ""
+    """Of a model of text, show instead how it goes on with this beginning."""
     json: bool = False
     """Print the result as one line of JSON."""
     trust_code: bool = False
@@ -30,7 +32,7 @@ def run(given: Given[EvaluateFlags]) -> int:
 
     RUN is a run folder; if the run did not finish, its newest checkpoint is used. `--checkpoint best` is the best epoch
     on the validation set. FILE is a safetensors file. One that shoal wrote names its model; for any other, add
-    --model NAME.
+    --model NAME. `--prompt "Alice was"` shows how a model that predicts bytes goes on with a text.
 
     A model or loss of your own, package.module:function, runs only if you name it here (--model my:Net) or add
     --trust-code: a file may come from somebody else.
@@ -46,6 +48,12 @@ def run(given: Given[EvaluateFlags]) -> int:
     flags, split = given.flags, given.flags.split
     saved = open_run(Path(given.words[0]), flags.checkpoint, flags.trust_code)
     config = config_for(saved, read_flags(given.settings))
+    if flags.prompt:
+        from shoal.training.continue_text import continue_text
+
+        written = continue_text(saved, config, flags.prompt)
+        text.show(json.dumps({"source": str(saved.source), "text": written}) if flags.json else written)
+        return 0
     metrics = evaluate_saved(saved, config, split)
     if flags.json:
         about = {"source": str(saved.source), "data": config.data.name, "split": split}

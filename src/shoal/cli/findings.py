@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from shoal.training.result import Result
     from shoal.words import Words
 
+BEGINNING = "Alice was beginning to "
 MOST = 3
 """Findings at the end of training; the report has all."""
 MOST_EVENT_BYTES = 8 * 2**20
@@ -32,8 +33,8 @@ def show_findings(remarks: "Sequence[Remark]", words: "Words") -> None:
             text.show(text.wrapped(f"→ {remark.advice}", indent, indent + 2))
 
 
-def show_after_training(result: "Result") -> None:
-    """What a run that just finished shows, and what to do next. One worker, or a few steps, show nothing here."""
+def show_after_training(config: "RunConfig", result: "Result") -> None:
+    """What a run that just finished shows, and what to do next. One worker, or a few steps, have no findings."""
     folder = Path(result.run)
     event_bytes = sum(path.stat().st_size for path in folder.glob("events.*"))
     if result.workers > 1 and outside_interval(result.steps) and event_bytes <= MOST_EVENT_BYTES:
@@ -45,7 +46,21 @@ def show_after_training(result: "Result") -> None:
         # Of a run that is too short or damaged `shoal report` says so, and this run has finished.
         with suppress(ShoalError):
             show_findings(findings(compare([folder]), words)[:MOST], words)
+    if config.data.name == "alice":
+        _show_text(config, folder)
     text.next_step("shoal", "report", folder)
+
+
+def _show_text(config: "RunConfig", folder: Path) -> None:
+    """How the trained model writes; a run that saved no weights shows nothing."""
+    from shoal.training.continue_text import continue_text
+    from shoal.training.saved import open_run
+
+    with suppress(ShoalError):
+        written = continue_text(open_run(folder, trust_code=True), config, BEGINNING)
+        text.show(
+            text.bold("the model writes") + "\n" + "\n".join(f"  {line}" for line in written.split("\n"))
+        )
 
 
 def show_interrupted(config: "RunConfig", result: "Result") -> int:

@@ -157,7 +157,7 @@ def run(given: Given[TrainFlags]) -> int:
     elif result.status == "completed" and not given.flags.quiet:
         from shoal.cli.findings import show_after_training
 
-        show_after_training(result)
+        show_after_training(config, result)
     if result.status == "interrupted":
         from shoal.cli.findings import show_interrupted
 

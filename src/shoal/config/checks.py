@@ -12,7 +12,7 @@ from pathlib import Path
 
 from shoal.config.mesh import check_power_of_two
 from shoal.config.schema import RunConfig
-from shoal.config.sections.data import BuiltInDataConfig, DataConfig, OwnData, SyntheticConfig
+from shoal.config.sections.data import AliceConfig, BuiltInDataConfig, DataConfig, OwnData, SyntheticConfig
 from shoal.config.sections.model import MlpConfig, Resnet18Config, TransformerConfig
 from shoal.config.sections.sync import RpcConfig
 from shoal.errors import ConfigError
@@ -76,16 +76,21 @@ def data_bytes(data: DataConfig) -> int:
     return data.samples * (inputs + 4) + 2 * patterns * inputs
 
 
-def input_shape(data: BuiltInDataConfig) -> tuple[int, ...]:
-    """The shape of one input, without reading the data, which are not the user's own."""
-    return data.shape if isinstance(data, SyntheticConfig) else INPUT_SHAPES[data.name]
+def stand_in(data: BuiltInDataConfig) -> SyntheticConfig:
+    """Generated data with inputs and labels of the same form, where the data themselves need not be read."""
+    if isinstance(data, SyntheticConfig):
+        return data
+    if isinstance(data, AliceConfig):
+        return SyntheticConfig(task="text", shape=(data.block_size,))
+    return SyntheticConfig(shape=INPUT_SHAPES[data.name])
 
 
 def num_weights(config: RunConfig) -> int:
     """The number of weights, or less."""
     data, model = config.data, config.model
-    inputs = 0 if isinstance(data, OwnData) else math.prod(input_shape(data))
-    outputs = data.classes if isinstance(data, SyntheticConfig) and data.task == "classification" else 1
+    like = None if isinstance(data, OwnData) else stand_in(data)
+    inputs = math.prod(like.shape) if like else 0
+    outputs = like.classes if like and like.task == "classification" else 1
     if isinstance(model, MlpConfig):
         return sum(a * b for a, b in pairwise((inputs, *model.hidden, outputs)))
     if isinstance(model, Resnet18Config):

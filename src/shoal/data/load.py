@@ -10,6 +10,7 @@ from torch import Tensor
 
 from shoal.config.checks import check_memory, data_bytes
 from shoal.config.sections.data import (
+    AliceConfig,
     Cifar10Config,
     DataConfig,
     DigitsConfig,
@@ -30,6 +31,9 @@ from shoal.data.synthetic import synthetic
 from shoal.errors import ConfigError, DataError, unknown
 
 CLASSES = 10
+BYTES = 256
+TEST_PART_OF_ALICE = 10
+"""The last tenth of the book is the test set."""
 # Mean and standard deviation of each channel of the published training sets, for pixels from 0 to 1.
 MNIST_STATISTICS = ((0.1307,), (0.3081,))
 FASHION_MNIST_STATISTICS = ((0.2860,), (0.3530,))
@@ -56,7 +60,7 @@ def load(config: DataConfig, seed_of_validation: int = 0, catalogue: Catalogue =
         raise ConfigError(unknown("data set", config.name, LOADERS))
     check_memory(1, data_bytes(config), "the data")
     data = LOADERS[config.name](config, catalogue)
-    if not isinstance(config, SyntheticConfig) and config.samples is not None:
+    if not isinstance(config, SyntheticConfig | AliceConfig) and config.samples is not None:
         data = only(data, config.samples)
     return hold_out(data, config.validation, seed_of_validation)
 
@@ -111,7 +115,19 @@ def _cifar10(config: Cifar10Config, catalogue: Catalogue) -> DataSet:
     return DataSet(config.name, "classification", splits[0], None, splits[1], CLASSES, mean, std, augment)
 
 
+def _alice(config: AliceConfig, catalogue: Catalogue) -> DataSet:
+    """Windows of the book, one after the other; the last ones are the test set."""
+    files, paths, contents = _read_all(config.name, "", catalogue)
+    _check_all(files, paths, contents, catalogue)
+    text, length = torch.frombuffer(contents[0], dtype=torch.uint8), config.block_size
+    windows = text.unfold(0, length + 1, length)
+    whole = Split(windows[:, :-1].contiguous(), windows[:, 1:].long())
+    train, test = torch.arange(len(whole)).tensor_split([len(whole) - len(whole) // TEST_PART_OF_ALICE])
+    return DataSet(config.name, "text", whole.take(train), None, whole.take(test), BYTES, None, None)
+
+
 LOADERS: dict[str, Callable[[Any, Catalogue], DataSet]] = {
+    "alice": _alice,
     "digits": partial(_published_idx, statistics=MNIST_STATISTICS),
     "mnist": partial(_published_idx, statistics=MNIST_STATISTICS),
     "fashion-mnist": partial(_published_idx, statistics=FASHION_MNIST_STATISTICS),

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from shoal import optim
 from shoal.comm.shared_memory.arena import NUM_SLOTS, SLOT_BYTES
-from shoal.config.checks import input_shape
+from shoal.config.checks import stand_in
 from shoal.config.schema import RunConfig
-from shoal.config.sections.data import GlobalConfig, OwnData, SyntheticConfig
+from shoal.config.sections.data import GlobalConfig, OwnData
 from shoal.config.sections.optimizer import AdamConfig, AdamWConfig, SgdConfig
 from shoal.config.sections.train import StopConfig
 from shoal.config.sections.values import Custom
@@ -53,10 +53,8 @@ def small_run(config: RunConfig) -> RunConfig:
 def on_generated_data(config: RunConfig, samples: int) -> RunConfig:
     """The same run on generated samples of the same shape, without evaluations. A user's own data are loaded."""
     data = config.data
-    if isinstance(data, SyntheticConfig):
-        data = replace(data, samples=samples, validation=0.0)
-    elif not isinstance(data, OwnData):
-        data = SyntheticConfig(samples=samples, shape=input_shape(data))
+    if not isinstance(data, OwnData):
+        data = replace(stand_in(data), samples=samples, validation=0.0)
     train = replace(config.train, metrics=())
     return replace(config, data=data, train=train, stop=StopConfig(), partition=GlobalConfig())
 

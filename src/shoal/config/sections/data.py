@@ -21,6 +21,17 @@ class DigitsConfig(Checked):
 
 
 @dataclass(frozen=True)
+class AliceConfig(Checked):
+    """The bytes of Alice's Adventures in Wonderland; each is predicted from those before it. Ships with shoal."""
+
+    name: Literal["alice"] = "alice"
+    block_size: Annotated[int, AtLeast(1), AtMost(10_000)] = 64
+    """Bytes of one sample; its labels are the bytes that follow each of them."""
+    validation: Fraction = 0.0
+    """Fraction of the training set to hold out: tune on it, not on the test set."""
+
+
+@dataclass(frozen=True)
 class _Fetched(Checked):
     """The settings of the data sets whose files `shoal data fetch` brings."""
 
@@ -82,12 +93,12 @@ class SyntheticConfig(Checked):
 
 @dataclass(frozen=True)
 class FilesConfig(Checked):
-    """Files of your own, read while a run trains: class folders of pictures, tar shards, or a flat file of tokens."""
+    """Files of your own, read while a run trains: class folders of pictures, tar shards, a file of tokens, a text."""
 
     SHORT: ClassVar[str] = "path"
     name: Literal["files"] = "files"
     path: str = ""
-    """FOLDER with FOLDER/CLASS/1.jpg, FOLDER/*.tar or FOLDER/*.bin; --data ./FOLDER sets name and path at once."""
+    """FOLDER with CLASS/1.jpg, *.tar or *.bin, or a text FILE.txt; --data ./FOLDER sets name and path at once."""
     loaders: Loaders = 0
     """Processes of each worker that read ahead; 0: the worker reads. The result is the same."""
     size: Count | None = None
@@ -104,7 +115,9 @@ class FilesConfig(Checked):
     """Fraction of the training set to hold out, stratified by label: tune on it, not on the test set."""
 
 
-BuiltInDataConfig = DigitsConfig | MnistConfig | FashionMnistConfig | Cifar10Config | SyntheticConfig
+BuiltInDataConfig = (
+    DigitsConfig | AliceConfig | MnistConfig | FashionMnistConfig | Cifar10Config | SyntheticConfig
+)
 OwnData = FilesConfig | Custom
 """Data that only reading them shows."""
 DataConfig = BuiltInDataConfig | OwnData

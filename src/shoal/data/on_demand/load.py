@@ -30,7 +30,7 @@ def load_files(config: FilesConfig, seed_of_validation: int) -> DataSet:
 
 
 def sources_at(config: FilesConfig) -> dict[str, Source]:
-    """The splits at a path: *.bin holds tokens, *.tar samples, and class folders hold pictures."""
+    """The splits at a path: *.bin holds tokens, *.txt text, *.tar samples, and class folders hold pictures."""
     path = Path(config.path).expanduser()
     if not path.exists():
         raise DataError(
@@ -39,17 +39,19 @@ def sources_at(config: FilesConfig) -> dict[str, Source]:
     for has_form, read in FORMS:
         if has_form(path):
             return read(path, config)
-    raise DataError(f"{path} is no folder and no .bin file", HINT)
+    raise DataError(f"{path} is no folder, no .bin and no .txt file", HINT)
 
 
 HINT = (
-    "It needs FOLDER/CLASS/1.jpg, FOLDER/*.tar, FOLDER/train.bin or FILE.bin; a function of yours can return any other "
-    "torch data set: --data module:function --data.loaders 2."
+    "It needs FOLDER/CLASS/1.jpg, FOLDER/*.tar, FOLDER/train.bin, FILE.bin or FILE.txt; a function of yours can "
+    "return any other torch data set: --data module:function --data.loaders 2."
 )
 
 FORMS: list[tuple[Callable[[Path], bool], Callable[[Path, FilesConfig], dict[str, Source]]]] = [
     (
-        lambda path: path.suffix == ".bin" or any(path.glob("*.bin")),
+        lambda path: (
+            path.suffix in (".bin", ".txt") or any(path.glob("*.bin")) or (path / "train.txt").is_file()
+        ),
         lambda path, config: token_sources(
             path, config.path, config.block_size, config.dtype, config.outputs
         ),

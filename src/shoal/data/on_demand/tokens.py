@@ -1,4 +1,4 @@
-"""A flat file of token numbers, as nanoGPT writes it: train.bin and val.bin without a header."""
+"""A flat file of token numbers, as nanoGPT writes it (train.bin, val.bin), or a text, whose bytes are tokens."""
 
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +13,8 @@ from shoal.errors import DataError
 
 AT_ONCE = 1 << 24
 """Tokens that are in memory while the largest one is searched for."""
-TokenType = Literal["uint16", "uint32"]
+TokenType = Literal["uint8", "uint16", "uint32"]
+BYTES = 256
 
 
 class Tokens(Source):
@@ -56,8 +57,16 @@ class Tokens(Source):
 def token_sources(
     path: Path, name: str, length: int, dtype: TokenType, outputs: int | None
 ) -> dict[str, Source]:
-    """One file, or a folder with train.bin and test.bin; without test.bin, val.bin is the test set, as in nanoGPT."""
-    files = {"train": path} if path.is_file() else {file.stem: file for file in sorted(path.glob("*.bin"))}
+    """One file, or a folder with train.bin and test.bin; without test.bin, val.bin is the test set, as in nanoGPT.
+
+    Files that end in .txt instead hold text.
+    """
+    ending = "txt" if path.suffix == ".txt" or (path / "train.txt").is_file() else "bin"
+    if ending == "txt":
+        dtype, outputs = "uint8", BYTES
+    files = (
+        {"train": path} if path.is_file() else {file.stem: file for file in sorted(path.glob(f"*.{ending}"))}
+    )
     found = {key: files[key] for key in ("train", "validation", "test") if key in files}
     if "val" in files:
         found["validation" if "test" in files else "test"] = files["val"]

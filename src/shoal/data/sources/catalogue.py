@@ -80,6 +80,16 @@ DIGITS = Entry(
     shipped=True,
 )
 
+ALICE = Entry(
+    name="alice",
+    sentence="Alice's Adventures in Wonderland: a book, as text",
+    credit="L. Carroll, 1865; in the public domain",
+    files=(
+        DataFile("alice.txt", 148_476, "cc660e04a3bef809b5436e822536cafefa278d55fb3639fb3e93665590d6fc0a"),
+    ),
+    shipped=True,
+)
+
 MNIST = Entry(
     name="mnist",
     sentence="60,000 + 10,000 handwritten digits, 28×28 grey",
@@ -143,7 +153,7 @@ CIFAR10 = Entry(
     ),
 )
 
-CATALOGUE: Catalogue = {entry.name: entry for entry in (DIGITS, MNIST, FASHION_MNIST, CIFAR10)}
+CATALOGUE: Catalogue = {entry.name: entry for entry in (DIGITS, ALICE, MNIST, FASHION_MNIST, CIFAR10)}
 
 
 def entry_of(name: str, catalogue: Catalogue = CATALOGUE) -> Entry:

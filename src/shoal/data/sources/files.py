@@ -43,7 +43,7 @@ def inventory(directory: str = "", catalogue: Catalogue = CATALOGUE) -> list[Hol
     """All data sets of files and their folders. Checks file names only: `verify` reads the files.
 
     >>> [holding.name for holding in inventory()]
-    ['digits', 'mnist', 'fashion-mnist', 'cifar10']
+    ['digits', 'alice', 'mnist', 'fashion-mnist', 'cifar10']
     """
     rows: list[Holding] = []
     for entry in catalogue.values():

@@ -16,9 +16,9 @@ from shoal import models, nested
 from shoal.comm.agree import check_same_model
 from shoal.comm.mesh import Mesh
 from shoal.comm.threads.group import ThreadGroup
-from shoal.config.checks import input_shape
+from shoal.config.checks import stand_in
 from shoal.config.schema import RunConfig
-from shoal.config.sections.data import OwnData, SyntheticConfig
+from shoal.config.sections.data import OwnData
 from shoal.config.sections.values import Custom, is_own
 from shoal.events.spans import SpanRecorder
 from shoal.models.losses import CountedLoss
@@ -216,10 +216,8 @@ def check_division(config: RunConfig) -> None:
         or not (is_divided or is_invariant)
     ):
         return
-    data, num_outputs = config.data, 10
-    if isinstance(data, SyntheticConfig):
-        num_outputs = OUTPUTS.get(data.task, data.classes)
-    model = models.without_weights(config.model, input_shape(data), num_outputs)
+    data = stand_in(config.data)
+    model = models.without_weights(config.model, data.shape, OUTPUTS.get(data.task, data.classes))
     if is_invariant:
         refuse_batch_statistics(model)
     from shoal.strategies.pipeline.cut import cut_by_name, cut_for_rpc, layers_of, possible_starts
