@@ -11,8 +11,8 @@ from shoal.errors import DataError
 from shoal.training.saved import open_run
 
 SHORT = (
-    "gpt-tiny --model.layers 2 --model.width 16 --data.block_size 32 --batch-size 8 --steps 3 --optimizer sgd --lr 0.3 "
-    "--threads 1 --device cpu --launcher threads"
+    "gpt-tiny --model.width 16 --data.block_size 32 --batch-size 8 --steps 3 --optimizer sgd --lr 0.3 "
+    "--schedule constant --threads 1 --device cpu --launcher threads"
 )
 
 
