@@ -1,7 +1,7 @@
 """Gives any program its group, however it was started (`shoal.join` calls this).
 
-Shared memory where all members are on one machine, gloo otherwise, a group of one without a launcher. Tensors of GPUs
-use a group of their own beside it (`by_device.py`).
+Shared memory where all members are on one machine, gloo otherwise; without a launcher the workers of torch's process
+group, or a group of one. Tensors of GPUs use a group of their own beside it (`by_device.py`).
 """
 
 import os
@@ -106,7 +106,8 @@ def join(
 ) -> Group:
     """The group of this worker, however it was started; a group of one if no launcher started it.
 
-    Without a `place`, the launcher's assignment counts, then the environment (torchrun, or set by hand).
+    Without a `place`, the launcher's assignment counts, then the environment (torchrun, or set by hand), then torch's
+    process group, which the program may have made by `init_process_group(rank=…, world_size=…)`.
     `kind` is auto, shm, gloo or nccl; auto takes shared memory on one machine and gloo elsewhere. `facts` (versions,
     settings, parameter names …) must be the same on all workers.
 
@@ -145,10 +146,10 @@ def join(
         world = _World(None if place is None else _store_at(place, timeout_s))
     world.groups = [group for group in world.groups if not group.closed]
     for group in world.groups:
-        if place is None or kind in ("auto", group.kind):
+        if kind in ("auto", group.kind) or (place is None and group.size == 1):
             return group
     if place is None or world.store is None:
-        group = ThreadGroup.world(1, limit_s)[0]
+        group = _without_launcher(kind, limit_s)
     else:
         group = join_in(
             dist.PrefixStore(f"shoal/{place.attempt}/{world.num_joins}", world.store),
@@ -166,6 +167,13 @@ def join(
     world.groups.append(group)
     _worlds[os.getpid(), place] = world
     return group
+
+
+def _without_launcher(kind: str, limit_s: float) -> Group:
+    """The workers of torch's process group; without one, a group of one."""
+    if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+        return group_beside(None, kind, limit_s)
+    return ThreadGroup.world(1, limit_s)[0]
 
 
 def take_gpu(environment: Mapping[str, str]) -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
 
@@ -305,6 +306,29 @@ def test_what_cannot_be_right_is_refused(way):
 
     refused(ConfigError, "own update of a parameter", lambda weight, _: weight.data.sub_(weight.grad))
     refused(MismatchError, "rank 0", on_rank_0_only)
+
+
+@pytest.fixture
+def _group_of_torch():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.usefixtures("_group_of_torch")
+def test_collectives_of_torch_read_whole_gradients_and_write_none():
+    model, inputs = network(), samples()[0][0]
+    expected = network()
+    expected(inputs).sum().backward()
+    divided("zero 3", model, shoal.join())
+    model(inputs).sum().backward()
+    for param, whole in zip(model.parameters(), expected.parameters(), strict=True):
+        gathered = torch.empty_like(whole)
+        dist.all_gather([gathered], param.grad)
+        assert torch.equal(gathered, whole.grad)
+        for write in (dist.all_reduce, lambda grad: dist.broadcast(grad, 0)):
+            with pytest.raises(ConfigError, match=r"c10d::.* would write into the gradient of"):
+                write(param.grad)
 
 
 @pytest.mark.parametrize("way", WAYS)

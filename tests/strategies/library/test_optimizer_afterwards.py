@@ -110,6 +110,24 @@ def test_a_saved_state_is_loaded_before_the_first_step(make):
     assert_equals(on_threads(2, then)[0], model)
 
 
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_saved_state_stays_as_it_is(workers):
+    def work(group, saved):
+        sharded = sharded_on(group, "stage 3")
+        optimizer = optimizer_of(sharded.model)
+        if saved:
+            sharded.load_state_dict(saved, optimizer)
+        train(sharded.model, optimizer, group.rank, group.size, range(2))
+        return sharded.state_dict()
+
+    saved = on_threads(workers, lambda group: work(group, None))[0]
+    kept = {name: tensor.clone() for name, tensor in saved.items()}
+    first, again = (on_threads(workers, lambda group: work(group, saved))[0] for _ in range(2))
+    assert all(torch.equal(saved[name], tensor) for name, tensor in kept.items())
+    assert all(distance(again[name], tensor) <= 1e-12 for name, tensor in first.items())
+    assert first["optim.2.weight.step"] == 4
+
+
 def backward(sharded):
     inputs, labels = samples()
     F.cross_entropy(sharded(inputs[0]), labels[0]).backward()

@@ -242,8 +242,20 @@ def test_an_optimizer_that_was_made_before_is_refused():
     optimizer = adam(model.parameters())
     sharded = shoal.zero(model, seed=0)
     sharded(samples()[0]).sum().backward()
-    with pytest.raises(ConfigError, match="Adam was made before shoal.zero"):
-        optimizer.step()
+    for use in (optimizer.step, lambda: sharded.load_state_dict({}, optimizer)):
+        with pytest.raises(ConfigError, match="Adam was made before shoal.zero"):
+            use()
+
+
+def test_a_tensor_that_is_neither_parameter_nor_buffer_is_refused():
+    model = on_meta()
+    model.blocks[1].kept = model.embed.weight.sum()  # of a forward pass
+    shoal.zero(model, adam, seed=0)
+    model = on_meta()
+    model.blocks[1].angles = torch.arange(4, device="meta")
+    with pytest.raises(ConfigError, match=r"'angles' of module 'blocks.1' \(Block\) is a tensor on the meta"):
+        shoal.zero(model, adam, seed=0)
+    assert all(param.is_meta for param in model.parameters())
 
 
 # From a file.
@@ -314,6 +326,17 @@ def test_a_file_of_another_model_is_refused_before_the_model_changes(saved, chan
     with pytest.raises(CheckpointError, match=match):
         shoal.zero(model, adam, weights=saved)
     assert all(param.is_meta for param in model.parameters())
+
+
+def test_a_file_that_was_cut_off_is_named(saved):
+    whole = saved.read_bytes()
+    for length in (0, 8, len(whole) // 2, len(whole) - 1):
+        saved.write_bytes(whole[:length])
+        with pytest.raises(
+            CheckpointError, match="model.safetensors: it is no whole safetensors file"
+        ) as refused:
+            shoal.zero(on_meta(Saved), adam, weights=saved)
+        assert "Copy it again" in str(refused.value)
 
 
 def test_a_file_that_cannot_be_read_is_named(saved, tmp_path):

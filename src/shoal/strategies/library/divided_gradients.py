@@ -31,7 +31,8 @@ class DividedGradient(Tensor):
     of all gradients, once. Everything else gathers the whole first. So all workers make the same calls, in the same
     order: a call that only rank 0 makes ends with a MismatchError.
 
-    Not safe, and refused: views. `full_tensor()` is the whole gradient as a plain tensor.
+    Not safe, and refused: views, and torch's collectives that write into it. `full_tensor()` is the whole gradient as a
+    plain tensor.
     """
 
     shown: "ShownGradients"
@@ -81,6 +82,7 @@ class DividedGradient(Tensor):
                 "supported: the workers have a part of it each",
                 "Use param.grad.full_tensor(): the whole gradient, on every worker.",
             )
+        _refuse_collective(func, args)
         norms = _norms(func, args, kwargs)
         if norms is not None:
             return norms
@@ -109,6 +111,18 @@ class DividedGradient(Tensor):
             like.part.copy_(_part(args[0], like))
             return like
         return result
+
+
+def _refuse_collective(func: Any, args: Any) -> None:
+    """Refuse `dist.all_reduce(param.grad)` and the like, whose schemas do not say that they write."""
+    written = [each for each in tree_leaves(args[:1]) if isinstance(each, DividedGradient)]
+    if written and func.namespace == "c10d" and func._schema.name.endswith("_"):
+        raise ConfigError(
+            f"a collective of torch's ({func._schema.name}) would write into the gradient of "
+            f"'{written[0].param_name}', of which each worker has a part",
+            "Leave it out: the gradients are summed over the workers already. For a whole one of your own, use "
+            "param.grad.full_tensor().",
+        )
 
 
 def _norms(func: Any, args: Any, kwargs: Any) -> Any:

@@ -1,7 +1,7 @@
 """A user's model whose training the workers divide: the base of `shoal.OneCopy` and of the objects of `shoal.zero`."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial, wraps
 from types import MethodType
@@ -123,6 +123,7 @@ class DividedTraining(ABC):
 
     def _adopt(self, optimizer: torch.optim.Optimizer) -> None:
         """Have an optimizer that was made from the model's parameters update this worker's slices."""
+        self._refuse_earlier(optimizer)
         if self._of_slices is None:
             wholes = [group["params"] for group in optimizer.param_groups]
             self._use(update_by(optimizer, self.model, self._trained, self._slices), wholes)
@@ -137,17 +138,20 @@ class DividedTraining(ABC):
         """An optimizer is about to step: if it has parameters of this model, this is the training's first step."""
         if self._of_slices is not None and self._of_slices.optimizer is optimizer:
             return
-        listed = {id(param) for group in optimizer.param_groups for param in group["params"]}
-        if not listed.isdisjoint(map(id, self._replaced)):
-            raise ConfigError(
-                f"{type(optimizer).__name__} was made before shoal.zero, from parameters that the model no longer has",
-                "Make it afterwards, from model.parameters().",
-            )
-        if not listed.isdisjoint(map(id, self._trained.values())):
+        self._refuse_earlier(optimizer)
+        if _has_one_of(optimizer, self._trained.values()):
             if has_closure:
                 raise refuse_closure(optimizer)
             self._adopt(optimizer)
             self.step()  # which drops the gradients: the step that called this has nothing left to do
+
+    def _refuse_earlier(self, optimizer: torch.optim.Optimizer) -> None:
+        """Refuse an optimizer of the parameters that a model had on the meta device."""
+        if _has_one_of(optimizer, self._replaced):
+            raise ConfigError(
+                f"{type(optimizer).__name__} was made before shoal.zero, from parameters that the model no longer has",
+                "Make it afterwards, from model.parameters().",
+            )
 
     @property
     def _update(self) -> Update:
@@ -209,6 +213,11 @@ class DividedTraining(ABC):
         """Drop the gradients of all passes since the last step. `step` does so, too."""
         self._reached.clear()
         self._shown.drop()
+
+
+def _has_one_of(optimizer: torch.optim.Optimizer, params: Iterable[Tensor]) -> bool:
+    listed = {id(param) for group in optimizer.param_groups for param in group["params"]}
+    return not listed.isdisjoint(map(id, params))
 
 
 def redirect_zero_grad(owner: nn.Module | torch.optim.Optimizer, forget: Callable[[], None]) -> None:

@@ -102,12 +102,13 @@ def load_optimizer(
 
 
 def _part(name: str, key: str, param: Tensor, place_of: PlaceOf, saved: Mapping[str, Tensor]) -> Tensor:
-    """The part of a saved state that belongs to a parameter here, without the memory of the whole."""
+    """A copy of the part of a saved state that belongs to a parameter here.
+
+    Without one the optimizer would change what the program has saved, also for workers that are threads beside it.
+    """
     whole, place = saved[f"optim.{name}.{key}"], place_of(name)
-    if tuple(whole.shape) != place.shape:
-        return whole
-    part = place.read(whole, tuple(param.shape))
-    return part if part.numel() == whole.numel() else part.clone()
+    is_divided = tuple(whole.shape) == place.shape
+    return (place.read(whole, tuple(param.shape)) if is_divided else whole).clone()
 
 
 def names_of(state: Mapping[str, Tensor], params: Mapping[str, Tensor]) -> dict[str, str]:

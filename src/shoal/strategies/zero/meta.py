@@ -68,6 +68,22 @@ def slots_of(model: nn.Module) -> list[Slot]:
     ]
 
 
+def check_no_others(model: nn.Module) -> None:
+    """Refuse tensors on the meta device that are neither parameters nor buffers: nothing would give them values.
+
+    One that a forward pass on the meta device has left there (it has a `grad_fn`) is no concern.
+    """
+    for path, module in model.named_modules():
+        for attribute, value in vars(module).items():
+            if isinstance(value, Tensor) and value.is_meta and value.grad_fn is None:
+                owner = Slot(module, path, attribute, value).owner
+                raise ConfigError(
+                    f"'{attribute}' of {owner} is a tensor on the meta device, and neither a parameter nor a buffer: "
+                    "nothing gives it values",
+                    f'Make it with device="cpu", or in forward; or self.register_buffer("{attribute}", …).',
+                )
+
+
 def place(slots: Sequence[Slot], device: torch.device) -> dict[str, Tensor]:
     """Replace the tensors by new ones on a device, and return these by their first names. Tied ones stay tied.
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from shoal.comm.agree import gather_texts
 from shoal.comm.group import Group
 from shoal.errors import ConfigError, MismatchError
-from shoal.strategies.zero.meta import Draw, Slot, Source, check_drawable, place, slots_of
+from shoal.strategies.zero.meta import Draw, Slot, Source, check_drawable, check_no_others, place, slots_of
 from shoal.strategies.zero.weights_file import WeightsFile
 
 
@@ -59,6 +59,7 @@ def _source(
                 f'Build it in `with torch.device("meta"):`, or leave {given[0]}= out.',
             )
         return None
+    check_no_others(model)
     if len(given) != 1:
         has = "are both a seed and a file" if given else "is neither a seed nor a file"
         raise ConfigError(

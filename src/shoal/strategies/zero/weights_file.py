@@ -38,8 +38,14 @@ class WeightsFile:
             with self._opened() as file:
                 shapes = {key: tuple(file.get_slice(key).get_shape()) for key in file.keys()}  # noqa: SIM118
                 dtypes = {key: file.get_slice(key).get_dtype() for key in shapes}
-        except (OSError, SafetensorError) as error:
+        except OSError as error:
             raise CheckpointError(f"cannot read weights from {path}: {error}") from None
+        except SafetensorError as error:
+            raise CheckpointError(
+                f"cannot read weights from {path}: it is no whole safetensors file ({error})",
+                "Copy it again if it was cut off. One file has all weights: "
+                "safetensors.torch.save_file(model.state_dict(), path).",
+            ) from None
         names: dict[int, list[str]] = {}
         for name, tensor in state.items():
             names.setdefault(id(tensor), []).append(name)
