@@ -12,7 +12,7 @@ from shoal.config.sections.sync import STRATEGIES
 CASES = {
     "shoal ": {*all_commands(), "help", "--version"},
     "shoal tr": {"train"},
-    "shoal train ": {"quickstart"},
+    "shoal train ": {"gpt-tiny", "quickstart"},
     "shoal train --optimizer ": {"gd", "sgd", "adam", "adamw"},
     "shoal train quickstart --optimizer=ada": {"adam", "adamw"},
     "shoal train --json --mod": {"--model"},

@@ -33,7 +33,7 @@ def show_findings(remarks: "Sequence[Remark]", words: "Words") -> None:
             text.show(text.wrapped(f"→ {remark.advice}", indent, indent + 2))
 
 
-def show_after_training(config: "RunConfig", result: "Result") -> None:
+def show_after_training(result: "Result") -> None:
     """What a run that just finished shows, and what to do next. One worker, or a few steps, have no findings."""
     folder = Path(result.run)
     event_bytes = sum(path.stat().st_size for path in folder.glob("events.*"))
@@ -46,12 +46,10 @@ def show_after_training(config: "RunConfig", result: "Result") -> None:
         # Of a run that is too short or damaged `shoal report` says so, and this run has finished.
         with suppress(ShoalError):
             show_findings(findings(compare([folder]), words)[:MOST], words)
-    if config.data.name == "alice":
-        _show_text(config, folder)
     text.next_step("shoal", "report", folder)
 
 
-def _show_text(config: "RunConfig", folder: Path) -> None:
+def show_text(config: "RunConfig", folder: Path) -> None:
     """How the trained model writes; a run that saved no weights shows nothing."""
     from shoal.training.continue_text import continue_text
     from shoal.training.saved import open_run

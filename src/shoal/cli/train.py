@@ -155,9 +155,11 @@ def run(given: Given[TrainFlags]) -> int:
     elif given.flags.json:
         text.show(result.to_json())
     elif result.status == "completed" and not given.flags.quiet:
-        from shoal.cli.findings import show_after_training
+        from shoal.cli.findings import show_after_training, show_text
 
-        show_after_training(config, result)
+        if config.data.name == "alice":
+            show_text(config, Path(result.run))
+        show_after_training(result)
     if result.status == "interrupted":
         from shoal.cli.findings import show_interrupted
 

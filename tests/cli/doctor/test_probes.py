@@ -33,11 +33,11 @@ def test_a_folder_that_takes_files_and_one_that_does_not(tmp_path):
 def test_data_folders_that_were_named_and_do_not_exist(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("SHOAL_DATA", raising=False)
-    assert probes.data_sets() == probes.DataFacts(("digits",), ("mnist", "fashion-mnist", "cifar10"))
+    assert probes.data_sets() == probes.DataFacts(("digits", "alice"), ("mnist", "fashion-mnist", "cifar10"))
     monkeypatch.setenv("SHOAL_DATA", str(tmp_path / "absent"))
     assert probes.data_sets() == probes.DataFacts(missing_folder=str(tmp_path / "absent"))
     monkeypatch.setenv("SHOAL_DATA", str(tmp_path))
-    assert probes.data_sets().here == ("digits",)
+    assert probes.data_sets().here == ("digits", "alice")
 
 
 def fake_docker(tmp_path, monkeypatch, script):
