@@ -33,6 +33,7 @@ def assert_equal(found, expected):
     assert all((found[name] - expected[name]).abs().max() < 1e-12 for name in expected)
 
 
+@pytest.mark.long
 def test_a_compiled_model_trains_like_the_model(run):
     (plain, expected), (compiled, found) = run(), run("--compile")
     assert_equal(found, expected)
