@@ -142,12 +142,13 @@ def distance(outputs, labels):
 
 
 @pytest.fixture(autouse=True)
-def module(monkeypatch):
+def own_losses(monkeypatch):
     """These functions as the user's own, under a name that settings can have."""
     made = types.ModuleType("own_losses")
     for function in (one_output, several, distance):
         setattr(made, function.__name__, function)
     monkeypatch.setitem(sys.modules, "own_losses", made)
+    return made
 
 
 @pytest.mark.parametrize(
@@ -172,3 +173,36 @@ def test_a_loss_that_compares_each_output_with_every_label_is_named():
     )
     assert "outputs [3, 1] and labels [3]" in words
     assert "labels.unsqueeze(1)" in words
+
+
+class WithLoss(nn.Module):
+    """Computes its loss itself, as models of Hugging Face do."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(5, 5)
+
+    def forward(self, ids, labels):
+        scores = self.table(ids)
+        return {"loss": functional.cross_entropy(scores.flatten(0, 1), labels.flatten()), "scores": scores}
+
+
+def test_the_models_own_mean_over_the_tokens_that_count_is_refused(own_losses):
+    own_losses.of_model = lambda outputs, batch: outputs["loss"] * len(batch["labels"])
+    own_losses.counted = lambda outputs, batch: (
+        outputs["loss"] * (batch["labels"] >= 0).sum(),
+        (batch["labels"] >= 0).sum(),
+    )
+    ids = torch.arange(20).view(4, 5) % 5
+    labels = torch.where(torch.arange(5) < torch.tensor([[1], [2], [3], [5]]), ids, -100)
+    batch = {"ids": ids, "labels": labels}
+    assert "single samples" in refusal(WithLoss(), Custom(name="own_losses:of_model"), batch, None)
+    assert check_fit(WithLoss(), Custom(name="own_losses:counted"), batch, None)
+    whole = {"ids": ids, "labels": ids}
+    assert not check_fit(WithLoss(), Custom(name="own_losses:of_model"), whole, None)
+
+
+@pytest.mark.parametrize("count", [{"accuracy": 1}, "many", torch.ones(2), -1])
+def test_a_count_that_is_no_number_is_refused(own_losses, count):
+    own_losses.counted = lambda outputs, labels: (outputs.sum(), count)
+    assert "count" in refusal(nn.Linear(4, 5), Custom(name="own_losses:counted"), TWO, torch.tensor([0, 1]))

@@ -28,6 +28,21 @@ def test_perplexity_is_exp_of_the_mean_cross_entropy_of_a_label(shape):
     assert metric.value(metric.sums(outputs, labels)) == pytest.approx(expected)
 
 
+def test_labels_below_0_do_not_count():
+    labels = LABELS.clone()
+    labels[::3] = -100
+    kept = labels >= 0
+    top, perplexity = TopKAccuracy(2), Perplexity()
+    of_column = MeanOf(lambda outputs, labels: outputs[..., 0])
+    for metric in (top, perplexity, of_column):
+        expected = metric.value(metric.sums(OUTPUTS[kept], labels[kept]))
+        for shape in ((40,), (8, 5)):
+            found = metric.value(metric.sums(OUTPUTS.view(*shape, 6), labels.view(shape)))
+            assert found == pytest.approx(expected), shape
+    loss = functional.cross_entropy(OUTPUTS, labels, ignore_index=-100)
+    assert perplexity.value(perplexity.sums(OUTPUTS, labels)) == pytest.approx(loss.exp().item())
+
+
 @pytest.mark.parametrize(
     "metric", [TopKAccuracy(2), Perplexity(), MeanOf(lambda outputs, labels: outputs[:, 0] > 0)]
 )

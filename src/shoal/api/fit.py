@@ -179,7 +179,9 @@ def _summed(loss: Loss) -> Loss:
 
     def summed(outputs: Any, labels: Any) -> Any:
         value, count = of_pair(loss(outputs, labels))
-        return value * length(labels) if count is None else (value, count)
+        if count is not None:
+            return value, count
+        return value * length(labels) if isinstance(value, Tensor) else value
 
     setattr(summed, "takes_mean", True)  # noqa: B010 (a function has any attribute; for errors about the user's loss)
     return summed

@@ -9,6 +9,7 @@ from shoal.api import TAKES
 from shoal.cli import text
 from shoal.cli.command import Command, Given
 from shoal.config.flags import Flags
+from shoal.printable import printable
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,9 @@ def run(given: Given[EvaluateFlags]) -> int:
         from shoal.training.continue_text import continue_text
 
         written = continue_text(saved, config, flags.prompt)
-        text.show(json.dumps({"source": str(saved.source), "text": written}) if flags.json else written)
+        text.show(
+            json.dumps({"source": str(saved.source), "text": written}) if flags.json else printable(written)
+        )
         return 0
     metrics = evaluate_saved(saved, config, split)
     if flags.json:

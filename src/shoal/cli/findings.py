@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from shoal.cli import text
 from shoal.errors import ShoalError
+from shoal.printable import printable
 from shoal.report.paired import outside_interval
 from shoal.report.plain_tables import width
 
@@ -50,12 +51,14 @@ def show_after_training(result: "Result") -> None:
 
 
 def show_text(config: "RunConfig", folder: Path) -> None:
-    """How the trained model writes; a run that saved no weights shows nothing."""
+    """How a trained model of text writes; a run that saved no weights shows nothing."""
+    if config.data.name != "alice" and not getattr(config.data, "path", "").endswith(".txt"):
+        return
     from shoal.training.continue_text import continue_text
     from shoal.training.saved import open_run
 
     with suppress(ShoalError):
-        written = continue_text(open_run(folder, trust_code=True), config, BEGINNING)
+        written = printable(continue_text(open_run(folder, trust_code=True), config, BEGINNING))
         text.show(
             text.bold("the model writes") + "\n" + "\n".join(f"  {line}" for line in written.split("\n"))
         )

@@ -157,8 +157,7 @@ def run(given: Given[TrainFlags]) -> int:
     elif result.status == "completed" and not given.flags.quiet:
         from shoal.cli.findings import show_after_training, show_text
 
-        if config.data.name == "alice":
-            show_text(config, Path(result.run))
+        show_text(config, Path(result.run))
         show_after_training(result)
     if result.status == "interrupted":
         from shoal.cli.findings import show_interrupted

@@ -41,7 +41,17 @@ def check_fit(
     with evaluation_mode(model):
         outputs = _outputs(model, inputs)
     if isinstance(loss, Custom):
-        return _custom_fits(loss, outputs, inputs if labels is None else labels, labels is None, coupled)
+
+        def of_sample(i: int) -> Any:
+            """The outputs of one sample; a number that the model returns for all samples is computed anew."""
+            if all(leaf.ndim for _, leaf in nested.leaves(outputs)):
+                return nested.part(outputs, i, i + 1)
+            with evaluation_mode(model):
+                return _outputs(model, nested.part(inputs, i, i + 1))
+
+        return _custom_fits(
+            loss, outputs, of_sample, inputs if labels is None else labels, labels is None, coupled
+        )
     outputs = _one_tensor(loss, outputs, nested.length(inputs))
     if not isinstance(labels, Tensor):
         raise ConfigError(
@@ -143,7 +153,14 @@ class _Value(NamedTuple):
         return all(abs(one - two) <= CLOSE * max(abs(one), abs(two)) for one, two in pairs)
 
 
-def _custom_fits(loss: Custom, outputs: Any, labels: Nested, is_unlabelled: bool, coupled: bool) -> bool:
+def _custom_fits(
+    loss: Custom,
+    outputs: Any,
+    of_sample: Callable[[int], Any],
+    labels: Nested,
+    is_unlabelled: bool,
+    coupled: bool,
+) -> bool:
     """Call the user's loss and check that it returns the sum over samples, which training requires."""
     function = build_loss(loss)
     # `shoal.fit` takes losses that are means, as torch's are, and multiplies them by the number of samples.
@@ -156,8 +173,7 @@ def _custom_fits(loss: Custom, outputs: Any, labels: Nested, is_unlabelled: bool
     together = _value(loss, function, outputs, labels, reduction)
     if not coupled:
         each = [
-            _value(loss, function, nested.part(outputs, i, i + 1), nested.part(labels, i, i + 1), reduction)
-            for i in range(num)
+            _value(loss, function, of_sample(i), nested.part(labels, i, i + 1), reduction) for i in range(num)
         ]
         counts = [value.number for value in each if value.number is not None]
         total = _Value(sum(value.total for value in each), sum(counts) if counts else None)
@@ -249,9 +265,13 @@ def _value(
             f"loss {loss.name} returned {found}, expected a tensor with one number",
             f"Return the {reduction} over the samples, or two values: the sum and the number that it is divided by.",
         )
-    if count is not None and ((isinstance(count, Tensor) and count.ndim) or not float(count) >= 0):
+    is_number = count.ndim == 0 if isinstance(count, Tensor) else isinstance(count, int | float | None)
+    if not is_number or (count is not None and not float(count) >= 0):
         shown = list(count.shape) if isinstance(count, Tensor) and count.ndim else count
-        raise ConfigError(f"loss {loss.name} returned a count of {shown}, expected one number of 0 or more")
+        raise ConfigError(
+            f"loss {loss.name} returned a count of {shown}, expected one number of 0 or more",
+            "Return one tensor, or two values: the sum and the number that it is divided by. Other numbers are metrics.",
+        )
     return _Value(float(value), None if count is None else float(count))
 
 

@@ -49,7 +49,10 @@ class Metric(ABC):
 
 
 class MeanOf(Metric):
-    """The mean of a function (outputs, labels) → a number for each sample, or for each position of one."""
+    """The mean of a function (outputs, labels) → a number for each sample, or for each position of one.
+
+    As in the accuracy, numbers of labels below 0 do not count: padding, for example.
+    """
 
     def __init__(self, numbers: Callable[[Any, Any], Tensor]) -> None:
         self._numbers = numbers
@@ -66,6 +69,8 @@ class MeanOf(Metric):
             raise ConfigError(
                 f"the function returned {_shape(numbers)} for {length(labels)} samples, expected one number for each"
             )
+        if isinstance(labels, Tensor) and not labels.is_floating_point() and labels.shape == numbers.shape:
+            numbers = numbers[labels >= 0]
         numbers = numbers.double()
         return torch.stack([numbers.sum(), numbers.new_tensor(numbers.numel())])
 
@@ -114,7 +119,8 @@ class Perplexity(MeanOf):
 
     def _cross_entropies(self, outputs: Tensor, labels: Tensor) -> Tensor:
         _require_classes(labels)
-        each = F.cross_entropy(outputs.flatten(0, -2).float(), labels.flatten().long(), reduction="none")
+        classes = labels.flatten().long().clamp_min(0)  # labels below 0 are left out later
+        each = F.cross_entropy(outputs.flatten(0, -2).float(), classes, reduction="none")
         return each.view(labels.shape)
 
     def value(self, sums: Tensor) -> float:

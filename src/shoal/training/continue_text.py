@@ -1,12 +1,13 @@
 """How a model of text goes on with a beginning: one byte after the other, drawn from its probabilities."""
 
+import warnings
+
 import torch
 from torch import nn
 
 from shoal.config.schema import RunConfig
 from shoal.data.load import BYTES, load
 from shoal.errors import ConfigError
-from shoal.printable import printable
 from shoal.training.build import torch_settings
 from shoal.training.reopen import saved_model
 from shoal.training.saved import Saved
@@ -18,7 +19,9 @@ TEMPERATURE = 0.8
 def continue_text(saved: Saved, config: RunConfig, beginning: str, count: int = 300) -> str:
     """The beginning, and `count` bytes as saved weights go on; the same ones each time, by the seed of the run."""
     with torch_settings(config) as device:
-        data = load(config.data)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # how the data are divided, for example, does not matter here
+            data = load(config.data)
         if data.task != "text" or data.outputs != BYTES:
             raise ConfigError(
                 f"data {data.name} is no text of bytes, so its model cannot go on with a text",
@@ -38,4 +41,4 @@ def continued(model: nn.Module, beginning: str, count: int, length: int, seed: i
     for _ in range(count):
         scores = model(torch.tensor([text[-length:]], device=device))[0, -1].float().cpu()
         text.append(int(torch.multinomial((scores / TEMPERATURE).softmax(0), 1, generator=draw)))
-    return printable(bytes(text).decode(errors="replace"))
+    return bytes(text).decode(errors="replace").replace("\r\n", "\n")

@@ -40,6 +40,7 @@ def facts(result):
     return result.weights_sha256, result.final_loss, result.test_loss
 
 
+NAMED = [("named_in_memory", ""), ("named_by_index", " --data.loaders 0")]
 QUICK = [("", 0), ("", 2), ("--strategy ddp --workers 3", 2), ("--strategy zero --workers 2", 0)]
 SLOWER = [
     ("--strategy zero --workers 2 --partition hash", 1),
@@ -63,6 +64,8 @@ def test_samples_that_are_dictionaries_are_read_on_demand_too():
     in_memory = trained("named_in_memory", flags)
     for loaders in (0, 1):
         assert facts(trained("named_by_index", f"{flags} --data.loaders {loaders}")) == facts(in_memory)
+    two = [trained(data, f"{flags} --strategy ddp --workers 2{more}") for data, more in NAMED]
+    assert facts(two[0]) == facts(two[1])
 
 
 @pytest.mark.parametrize("data", ["with_draws", "in_a_row_with_draws"])

@@ -190,7 +190,10 @@ def _call(name: str, rule: Rule, given: Mapping[str, Any], options: Mapping[str,
     inputs = {key: value for key, value in given.items() if key in parameters and value is not None}
     labels = parameters.get("labels")
     if labels is not None and "labels" not in inputs and labels.default is inspect.Parameter.empty:
-        raise DataError(f"partition '{name}' requires labels, but the data set has none", "Pass labels=….")
+        raise DataError(
+            f"partition '{name}' requires labels, but the data set has none",
+            "Use another rule, such as random; shoal.partition takes labels=[…], one for each sample.",
+        )
     try:
         signature.bind(**inputs, **options)
     except TypeError as error:

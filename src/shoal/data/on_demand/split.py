@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from shoal import nested
 from shoal.data.dataset import EVALUATION, Draw, Split, checksum
 from shoal.data.on_demand.loaders import Loaders
 from shoal.data.on_demand.read import Form, Part, read, read_or_fault
@@ -81,9 +82,9 @@ class OnDemand(Split):
     def signature(self) -> str:
         """Of the first samples and of what the source knows of its files."""
         known, source = self.classes, self.reader.source
-        tensors = [self.inputs, self.labels, self.numbers, *([] if known is None else [known])]
+        tensors = (*self.columns, self.numbers, *(() if known is None else (known,)))
         return f"{zlib.crc32(source.signature.encode()):08x}" + "".join(
-            f"{checksum(each):08x}" for each in tensors
+            f"{checksum(leaf):08x}" for _, leaf in nested.leaves(tensors)
         )
 
     def read(self, indices: Tensor, draw: Draw = EVALUATION) -> Split:

@@ -27,12 +27,12 @@ class Tokens(Source):
         if size % item.itemsize:
             raise DataError(
                 f"{file} has {size:,} bytes, and tokens have {item.itemsize} each",
-                "--data.tokens uint16 or uint32 says which they are; a file that is cut off must be copied again.",
+                "--data.dtype uint16 or uint32 says which they are; a file that is cut off must be copied again.",
             )
         if size // item.itemsize <= length:
             raise DataError(
                 f"{file} has {size // item.itemsize:,} tokens, and one sample needs {length + 1:,}",
-                "Use a smaller --data.length.",
+                "Use a smaller --data.block_size.",
             )
         self._tokens: NDArray[Any] = np.memmap(file, item, mode="r")
         self.outputs = outputs or 1 + max(

@@ -65,7 +65,10 @@ def split_of(found: Any, where: str) -> Split:
         raise DataError(f"{where}: the samples have no tensors")
     if any(leaf.ndim == 0 or len(leaf) != len(leaves[0]) for leaf in leaves):
         counts = [count for count in (_counts(inputs, "inputs"), _counts(labels, "labels")) if count]
-        raise DataError(f"{where} has {' and '.join(counts)}")
+        raise DataError(
+            f"{where} has {' and '.join(counts)}",
+            'Each sample needs one of each. Training and test samples without labels: {"train": …, "test": …}.',
+        )
     if len(split) == 0:
         raise DataError(f"{where} has no samples")
     return Split(_as_inputs(inputs, where), _as_labels(labels, where))

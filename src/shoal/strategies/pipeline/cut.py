@@ -64,7 +64,7 @@ def layers_of(model: nn.Module, order: Order | None = None) -> list[NamedLayer]:
         raise ConfigError(
             f"cannot cut {type(model).__name__} into stages: the order of its layers is unknown",
             "Make the model an nn.Sequential, or give it a method as_sequence() that returns (name, module) pairs. "
-            "shoal.Pipeline observes the order if you pass example=inputs.",
+            "A program that calls shoal.Pipeline can pass example=inputs, which shows the order.",
         )
     return list(_flat("", model))
 
