@@ -263,11 +263,14 @@ def torch_settings(config: RunConfig) -> Generator[torch.device]:
     """The device of the run. Inside, torch's process-wide settings are the run's; on exit they are restored."""
     device = take_device(config)
     threads, in_tf32 = torch.get_num_threads(), torch.backends.cuda.matmul.allow_tf32
+    is_fused = torch.backends.mha.get_fastpath_enabled()
     tf32 = config.precision == "tf32"
     try:
         if config.threads:
             torch.set_num_threads(config.threads)
         torch.backends.cuda.matmul.allow_tf32 = tf32
+        # Fused, a `TransformerEncoder` in evaluation writes zeros at padded positions, which it does not in training.
+        torch.backends.mha.set_fastpath_enabled(False)
         # A user's model may draw its weights from torch's global random state.
         with (
             torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
@@ -277,6 +280,7 @@ def torch_settings(config: RunConfig) -> Generator[torch.device]:
             torch.manual_seed(config.seed)
             yield device
     finally:
+        torch.backends.mha.set_fastpath_enabled(is_fused)
         torch.backends.cuda.matmul.allow_tf32 = in_tf32
         torch.set_num_threads(threads)
 
