@@ -28,8 +28,11 @@ def net():
 def large(outputs, labels):
     return 400 * F.cross_entropy(outputs, labels, reduction="sum")
 
+def in_millions(outputs, labels):
+    return 1e7 * F.cross_entropy(outputs, labels, reduction="sum")
+
 def endless(outputs, labels):
-    return 1e9 * F.cross_entropy(outputs, labels, reduction="sum")
+    return 1e30 * F.cross_entropy(outputs, labels, reduction="sum")
 """
 FLAGS = (
     "--model fp16_net:net --loss fp16_net:large --data synthetic --data.samples 20 --data.shape 1,4,4 "
@@ -105,7 +108,14 @@ def test_a_resumed_run_goes_on_with_the_factor(capsys):
         assert result[key] == whole[key]
 
 
+def test_a_loss_in_the_millions_trains_with_a_factor_below_1(capsys):
+    flags = FLAGS.replace("large", "in_millions").replace("--lr 0.1 --epochs 12", "--lr 1e-9 --epochs 40")
+    result = train(capsys, flags)
+    assert result["loss_scale"] < 1
+    assert result["left_out"] < 30
+
+
 def test_an_overflow_that_no_factor_prevents_ends_the_run():
-    flags = FLAGS.replace("large", "endless").replace("--epochs 12", "--epochs 30")
-    with pytest.raises(DivergedError):
+    flags = FLAGS.replace("large", "endless").replace("--epochs 12", "--epochs 50")
+    with pytest.raises(DivergedError, match="even at a loss scale of 6e-08.*\n  Use --precision bf16"):
         worker.run(read(None, flags.split()))

@@ -185,7 +185,9 @@ def best_rows(result: Result) -> dict[str, str]:
 
 def scale_in_words(result: Result) -> str:
     """The factor on the loss, and how many steps overflowed."""
-    return f"{result.loss_scale:,.0f}, {counted(result.left_out or 0, 'step')} left out after an overflow"
+    factor = result.loss_scale or 0.0
+    shown = f"{factor:,.0f}" if factor >= 1 else f"{factor:.3g}"
+    return f"{shown}, {counted(result.left_out or 0, 'step')} left out after an overflow"
 
 
 def server_rows(result: Result) -> dict[str, str]:

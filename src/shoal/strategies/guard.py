@@ -276,12 +276,15 @@ class Guard:
             if self.loss_scale is not None:
                 self.loss_scale.was_finite()
             return GuardVerdict(like.new_full((), self._last_loss), True, stop_signal, scale)
+        what, hint = _what_is_bad(bad, losses, squares, self._replica_size), self._remedies.hint
         # With finite losses it was backward that overflowed.
-        if self.loss_scale is not None and math.isfinite(sum(losses)) and self.loss_scale.overflowed():
-            total = self._total(losses, like) * (scale or 1.0)
-            return GuardVerdict(like.new_full((), total), False, stop_signal)
-        what = _what_is_bad(bad, losses, squares, self._replica_size)
-        may_update = self._may_update(bad, what, warns=is_alone or self._group.rank == 0)
+        if self.loss_scale is not None and math.isfinite(sum(losses)):
+            if self.loss_scale.overflowed():
+                total = self._total(losses, like) * (scale or 1.0)
+                return GuardVerdict(like.new_full((), total), False, stop_signal)
+            what += f", and float16 overflows even at a loss scale of {self.loss_scale.factor:.1g}"
+            hint = "Use --precision bf16."
+        may_update = self._may_update(bad, what, hint, warns=is_alone or self._group.rank == 0)
         good_loss = self._total([0.0 if rank in bad else loss for rank, loss in enumerate(losses)], like)
         good_part = math.fsum(part for rank, part in enumerate(parts) if rank not in bad)
         # Where no worker has a finite loss, the last one stands.
@@ -316,12 +319,12 @@ class Guard:
             loss, is_bad.to(torch.float32), scale, lambda: self.decide(rows.tolist(), like).stop_signal
         )
 
-    def _may_update(self, bad: tuple[int, ...], what: str, warns: bool) -> bool:
+    def _may_update(self, bad: tuple[int, ...], what: str, hint: str, warns: bool) -> bool:
         """Whether the exchange tolerates these bad workers; if not, the policy decides. One worker `warns` for all."""
         tolerates = self._exchange.tolerates
         if len(bad) > tolerates and self._on_nonfinite == "stop":
             limit = f" (the exchange tolerates {tolerates})" if tolerates else ""
-            raise DivergedError(f"{what}{limit}: stopped before it reached the weights", self._remedies.hint)
+            raise DivergedError(f"{what}{limit}: stopped before it reached the weights", hint)
         self._times_bad[bad] += 1
         times_so_far = repeated(self._times_bad[bad])
         if warns and times_so_far is not None:

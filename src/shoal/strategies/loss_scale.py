@@ -10,6 +10,8 @@ from shoal.strategies.pieces.piece import Piece
 
 FIRST = 2.0**16
 """The factor of the first step."""
+LEAST = 2.0**-24
+"""The smallest factor: of losses in the millions, the gradients overflow at 1, too."""
 GROWS_AFTER = 2000
 """Steps without an overflow after which the factor doubles."""
 
@@ -52,8 +54,8 @@ class LossScale:
         return gradient * (1 / self.factor)
 
     def overflowed(self) -> bool:
-        """Halve the factor after an overflow; False if it is 1 already, where the factor is not the reason."""
-        if self.factor <= 1:
+        """Halve the factor after an overflow; False if it is LEAST already, where no factor helps."""
+        if self.factor <= LEAST:
             return False
         self.factor /= 2
         self.left_out += 1
