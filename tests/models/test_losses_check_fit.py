@@ -112,6 +112,17 @@ def huber(reduction):
     return Custom(name="torch.nn.functional:huber_loss", options=(("reduction", reduction),))
 
 
+def test_a_first_loss_that_is_not_finite_is_no_matter_of_sums(monkeypatch):
+    module = types.ModuleType("endless")
+    module.infinite = lambda outputs, labels: (outputs + labels).sum() + torch.inf
+    module.no_number = lambda outputs, labels: ((outputs - labels).sum() / 0 * 0, len(outputs))
+    monkeypatch.setitem(sys.modules, "endless", module)
+    for name, found in {"infinite": "inf, before", "no_number": "nan with a count of 3, before"}.items():
+        words = refusal(nn.Linear(4, 1), Custom(name=f"endless:{name}"), torch.ones(3, 4), torch.ones(3, 1))
+        assert f"of the first 3 samples is {found} any training" in words
+        assert "sum" not in words
+
+
 def test_a_loss_of_ones_own_must_be_the_sum():
     inputs, labels = torch.ones(3, 4), torch.tensor([[1.0], [2.0], [4.0]])
     check_fit(nn.Linear(4, 1), huber("sum"), inputs, labels)

@@ -1,5 +1,6 @@
 """Check that a model, a loss and the samples fit, once before the first step."""
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, NoReturn
 
@@ -172,6 +173,7 @@ def _custom_fits(
     )
     together = _value(loss, function, outputs, labels, reduction)
     if not coupled:
+        _refuse_nonfinite(loss, together, num)
         each = [
             _value(loss, function, of_sample(i), nested.part(labels, i, i + 1), reduction) for i in range(num)
         ]
@@ -194,6 +196,17 @@ def _length(outputs: Any, labels: Nested) -> int:
             "Return tensors whose first dimension counts the samples.",
         )
     return min(found, nested.length(labels))
+
+
+def _refuse_nonfinite(loss: Custom, together: _Value, num: int) -> None:
+    number = 0.0 if together.number is None else together.number
+    if math.isfinite(together.total) and math.isfinite(number):
+        return
+    count = "" if together.number is None else f" with a count of {number:g}"
+    raise ConfigError(
+        f"loss {loss.name} of the first {num} samples is {together.total:g}{count}, before any training",
+        "Look for a division by 0, a logarithm of 0, or numbers of the data or the model that are not finite.",
+    )
 
 
 def _refuse_sum(
