@@ -163,6 +163,10 @@ def test_misuse_is_named():
     refused("SGD updates 1 of 9 tensors that are not parameters", foreign)
     refused("Adam has state of whole parameters before its first step", loaded)
     refused(
+        r"Adagrad has state of whole .*\n.*shoal.zero\(model, lambda params: Adagrad\(params\)\)",
+        lambda sharded: torch.optim.Adagrad(backward(sharded).parameters()).step(),
+    )
+    refused(
         "Adafactor is not known to update each element",
         lambda sharded: torch.optim.Adafactor(backward(sharded).parameters()).step(),
     )

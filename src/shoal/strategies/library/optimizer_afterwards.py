@@ -77,7 +77,8 @@ def update_by(
     if optimizer.state:
         raise ConfigError(
             f"{name} has state of whole parameters before its first step, and a worker has a part of them",
-            "Load it with sharded.load_state_dict(saved, optimizer) instead.",
+            "Load a saved one with sharded.load_state_dict(saved, optimizer). If its constructor makes it, as "
+            f"Adagrad's does: shoal.zero(model, lambda params: {name}(params)).",
         )
     groups = {names[each]: number for each, number in listed if each in names}
     return Update(slices, _listing(optimizer), groups=(groups, len(optimizer.param_groups)))
