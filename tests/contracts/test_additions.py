@@ -62,6 +62,15 @@ def short(stages, microbatches):
 
 def nothing(stages, microbatches):
     return None
+
+def raising(stages, microbatches):
+    raise KeyError("rows")
+
+def other_letters(stages, microbatches):
+    return parse_row("F0 X0")
+
+def of_texts(stages, microbatches):
+    return Schedule("texts", microbatches, [["F0", "B0"]] * stages, (1,) * stages)
 ''',
     "added_rule": '''
 """The mean: no rule that tolerates anything."""
@@ -180,6 +189,9 @@ def test_a_schedule(trained, capsys, tmp_path):
         ("updating", "updates the weights inside a step"),
         ("short", "expected 2 and 4"),
         ("nothing", "expected a Schedule"),
+        ("raising", "raising raised KeyError for 2 stages and 4 micro-batches: 'rows' (at "),
+        ("other_letters", "'X0' is no action of a pipeline schedule"),
+        ("of_texts", "has rows of other values than Action"),
         ("pair", "did you mean 'pairs'"),
     ],
 )

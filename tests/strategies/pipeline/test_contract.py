@@ -69,7 +69,7 @@ def test_right_schedules_keep_it(name):
     ("name", "clause", "said"),
     [
         ("greedy", "valid", "1 stage, 1 micro-batch: stage 0, action 0 (F0): holds 1 live activations"),
-        ("raising", "valid", "ValueError: no rows today (at "),
+        ("raising", "valid", "raised ValueError for 1 stage and 1 micro-batch: no rows today (at "),
         ("late", "valid", "2 stages, 1 micro-batch: stage 0, action 1 (B0): its input arrives later"),
         ("changing", "the same each time", "it is another one the second time"),
     ],

@@ -29,6 +29,8 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 
+from shoal.errors import ConfigError
+
 ALL = -1
 """The micro-batch of an action that handles all micro-batches of the step at once."""
 
@@ -146,11 +148,23 @@ def parse_row(text: str) -> Row:
 
     >>> [str(action) for action in parse_row("F0 sA0 rG0 I0 W*")]
     ['F0', 'sA0', 'rG0', 'I0', 'W*']
+    >>> parse_row("F0 X0")
+    Traceback (most recent call last):
+        ...
+    shoal.errors.ConfigError: 'X0' is no action of a pipeline schedule
+      Write F, B, I, W, U, sA, rA, sG or rG and the number of a micro-batch, or * for all: F0, W*.
     """
+    letters = [kind.value for kind in ActionKind]
     row: list[Action] = []
     for word in text.split():
         kind = word.rstrip("0123456789*")
         number = word[len(kind) :]
+        if kind not in letters or not (number == "*" or number.isdecimal()):
+            raise ConfigError(
+                f"'{word}' is no action of a pipeline schedule",
+                f"Write {', '.join(letters[:-1])} or {letters[-1]} and the number of a micro-batch, or * for all: "
+                "F0, W*.",
+            )
         row.append(Action(ActionKind(kind), ALL if number == "*" else int(number)))
     return tuple(row)
 

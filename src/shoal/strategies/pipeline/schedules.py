@@ -3,12 +3,14 @@
 Each schedule lists what a stage computes; `with_messages` adds the sends and receives.
 """
 
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from shoal.config.custom import calling, check_options, load
+from shoal.config.custom import calling, check_options, load, no_exit
 from shoal.config.sections.values import Custom, is_own
-from shoal.errors import ConfigError, unknown
+from shoal.errors import ConfigError, ShoalError, unknown
+from shoal.printable import counted
 from shoal.strategies.pipeline.schedule import ALL, Action, B, F, I, Schedule, U, W
 from shoal.strategies.pipeline.timing import StageTimes, with_messages
 
@@ -144,9 +146,25 @@ def build(name: str, stages: int, microbatches: int) -> Schedule:
         raise ConfigError(
             f"a pipeline needs at least 1 stage and 1 micro-batch, got {stages} and {microbatches}"
         )
-    made = function(stages, microbatches)
-    if is_own(name):
-        _check_own(name, made, stages, microbatches)
+    return _built_by(name, function, stages, microbatches) if is_own(name) else function(stages, microbatches)
+
+
+def _built_by(
+    name: str, function: Callable[[int, int], Schedule], stages: int, microbatches: int
+) -> Schedule:
+    """The schedule of a function of the user's own."""
+    try:
+        with no_exit(f"schedule {name}"):
+            made = function(stages, microbatches)
+    except ShoalError:
+        raise
+    except Exception as error:  # any exception: this runs the user's code
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        raise ConfigError(
+            f"schedule {name} raised {type(error).__name__} for {counted(stages, 'stage')} and "
+            f"{counted(microbatches, 'micro-batch', 'es')}: {error} (at {place.filename}:{place.lineno})"
+        ) from error
+    _check_own(name, made, stages, microbatches)
     return made
 
 
@@ -161,6 +179,11 @@ def _check_own(name: str, made: object, stages: int, microbatches: int) -> None:
         raise ConfigError(
             f"schedule {name} has {made.num_stages} stages and {made.num_microbatches} micro-batches, "
             f"expected {stages} and {microbatches}"
+        )
+    if not all(isinstance(action, Action) for row in made.rows for action in row):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError(
+            f"schedule {name} has rows of other values than Action",
+            'A text becomes a row by parse_row("F0 B0 F1 B1").',
         )
     if made.updates_inside:
         raise ConfigError(
