@@ -115,6 +115,10 @@ class Eighths(Codec):
         top, eighths = payload
         return (eighths * top / 8).reshape(form.shape)
 
+class Needs(Codec):
+    def __init__(self, digits):
+        pass
+
 def no_codec():
     return torch.zeros(3)
 ''',
@@ -252,6 +256,7 @@ def test_a_codec_keeps_the_contract(name, monkeypatch):
     ("codec", "said"),
     [
         ("added_codec:no_codec", "expected a Codec"),
+        ("added_codec:Needs", "takes no options, but is declared as Needs(digits): missing"),
         ("added_codec:Byte", "did you mean 'Bytes'"),
         ("byte", "exchange.codec"),
     ],

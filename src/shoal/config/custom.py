@@ -152,6 +152,9 @@ ARGUMENTS = {
 }
 """What functions of the user's own are called with, before their options."""
 
+WITHOUT_OPTIONS = ("exchange.codec", "exchange.rule", "pipeline.schedule")
+"""What no settings are given to."""
+
 
 def check_options(kind: str, config: Custom, function: Callable[..., Any], given: int = 0) -> None:
     """Refuse options the function does not take; `given` arguments are passed by position before them."""
@@ -171,6 +174,12 @@ def check_options(kind: str, config: Custom, function: Callable[..., Any], given
     try:
         signature.bind(*[None] * given, **options)
     except TypeError as error:
+        if kind in WITHOUT_OPTIONS:
+            raise ConfigError(
+                f"{kind} {config.name} takes no options, but is declared as "
+                f"{config.name.rpartition(':')[2]}{signature}: {error}",
+                "Give every argument a default.",
+            ) from error
         shown = ", ".join(f"{name}={value!r}" for name, value in options.items()) or "no options"
         raise ConfigError(
             f"{kind} {config.name} cannot be called with {shown}: {error}",
