@@ -176,7 +176,10 @@ def run_rule(given: Given[RuleFlags]) -> int:
 
     from shoal.strategies.exchange.exam import subject_of
     from shoal.strategies.exchange.rule_contract import examine_rule
+    from shoal.strategies.exchange.rules import check_bound, rule_of
 
+    rule_of(config.rule)
+    check_bound(config.rule, flags.workers, config.bad, more="Use --workers {}")
     subject = subject_of(config, flags.workers, limit_s=flags.limit)
     title = f"{text.bold(name)}: {_in_words(subject)}, of which {config.bad} may be bad"
     about = {"rule": name, "workers": list(subject.sizes), "bad": config.bad}

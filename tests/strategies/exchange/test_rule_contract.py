@@ -5,6 +5,7 @@ import sys
 import pytest
 import torch
 
+from shoal.cli.main import main
 from shoal.config.sections.exchange import RobustConfig
 from shoal.strategies.exchange.exam import hard_rows, subject_of
 from shoal.strategies.exchange.rule_contract import ATTACKS, examine_rule, stands
@@ -91,3 +92,8 @@ def test_a_rule_may_return_nan_where_more_rows_are_bad_than_it_tolerates():
     rows = torch.ones(3, 4)
     rows[0] = torch.nan
     assert rule_of("own_rules:mean")(rows, 0).isnan().all()
+
+
+def test_the_command_names_its_own_flag_for_more_workers(capsys):
+    assert main(["check", "rule", "krum", "--exchange.bad", "3"]) == 2
+    assert "  Use --workers 9, or set --exchange.bad 2" in capsys.readouterr().err

@@ -79,7 +79,7 @@ TIED[3].weight = TIED[0].weight
     [
         (mlp(), ["fc22"], "unknown layer 'fc22': did you mean 'fc2'"),
         (mlp(), ["fc3", "fc2"], "the cut at 'fc2' is not after 'fc3'"),
-        (mlp(), ["flatten"], "the cut at 'flatten' is not after 'flatten'"),
+        (mlp(), ["flatten"], "cannot cut at 'flatten', the first layer: a stage begins there already"),
         (mlp(), ["fc1"], r"stage 0 \(flatten\) has no parameters to train"),
         (resnet18(width=4), ["stage1.0.conv2"], "'stage1.0.conv2': it is inside 'stage1.0'.*skip connection"),
         (TIED, ["2"], "the cut at '2' separates the tied weights of '0' and '3'"),

@@ -69,6 +69,11 @@ REFUSED = [
     (mlp, {"fc9": "column"}, "the plan cuts 'fc9', but the model has no such layer: did you mean 'fc"),
     (mlp, {"fc1": "columns"}, "unknown cut 'columns': did you mean 'column'"),
     (mlp, {"relu1": "column"}, 'the plan cuts relu1, a ReLU, by "column", which divides Linear, Conv2d'),
+    (
+        lambda: nn.Sequential(nn.Flatten(), nn.Identity(), nn.Linear(784, 4)),
+        {"1": "row"},
+        'the plan cuts 1, an Identity, by "row"',
+    ),
     (mlp, {"fc1": "column", "fc?": "row"}, 'the plan cuts fc1 twice: by "column" and by "row"'),
     (mlp, {"fc1": "worker 2"}, "gives fc1 to worker 2, but workers 0 to 1 divide the model"),
     (mlp, {"fc2": "row"}, "the plan cuts fc2 by row, but its input is whole: 128 features instead of 64"),

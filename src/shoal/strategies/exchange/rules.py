@@ -165,8 +165,8 @@ def _check_result(name: str, result: object, rows: Tensor, bad: int) -> None:
             )
 
 
-def check_bound(rule: str, workers: int, bad: int) -> None:
-    """Refuse more bad workers than a rule tolerates among this many workers.
+def check_bound(rule: str, workers: int, bad: int, more: str = "Start {} workers") -> None:
+    """Refuse more bad workers than a rule tolerates among this many workers; `more` says how there are more.
 
     >>> check_bound("krum", workers=4, bad=1)
     Traceback (most recent call last):
@@ -178,7 +178,7 @@ def check_bound(rule: str, workers: int, bad: int) -> None:
     needed = 2 * bad + spare
     if workers >= needed:
         return
-    ways = [f"Start {needed} workers"]
+    ways = [more.format(needed)]
     if workers >= spare:
         ways.append(f"set --exchange.bad {(workers - spare) // 2}")
     ways += [f"use --exchange robust:{other}" for other in SPARE if workers >= 2 * bad + SPARE[other]][:1]

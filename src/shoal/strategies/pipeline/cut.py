@@ -164,6 +164,11 @@ def cut_by_name(model: nn.Module, names: Sequence[str], order: Order | None = No
     """
     layers = layers_of(model, order)
     starts = [_position(model, layers, name, order) for name in names]
+    if 0 in starts:
+        raise ConfigError(
+            f"cannot cut at '{names[starts.index(0)]}', the first layer: a stage begins there already",
+            f"The layers in order: {_listed(layers)}.",
+        )
     for (start, name), (after, later) in pairwise(zip((0, *starts), (layers[0].name, *names), strict=True)):
         if after <= start:
             raise ConfigError(

@@ -173,10 +173,12 @@ def check_cut(cut: str, module: nn.Module, name: str) -> None:
         )
     if type(module) not in CUTS[cut]:
         kinds = ", ".join(kind.__name__ for kind in CUTS[cut])
+        kind = type(module).__name__
+        kind = f"{'an' if kind[0] in 'AEIOU' else 'a'} {kind}"
         fitting = [other for other, table in CUTS.items() if type(module) in table]
         raise ConfigError(
-            f'the plan cuts {name}, a {type(module).__name__}, by "{cut}", which divides {kinds}',
-            f"A {type(module).__name__} can be cut by {' or '.join(fitting)}."
+            f'the plan cuts {name}, {kind}, by "{cut}", which divides {kinds}',
+            f"A{kind[1:]} can be cut by {' or '.join(fitting)}."
             if fitting
             else f"Leave {name} out of the plan.",
         )
