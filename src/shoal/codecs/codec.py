@@ -4,7 +4,7 @@ import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -82,7 +82,7 @@ class Codec(ABC):
 
     def num_bytes(self, form: Form) -> int:
         """The bytes that one worker sends for such a gradient."""
-        return sum(field.num_bytes for field in self.fields(form))
+        return sum(field.num_bytes for field in fields_of(self, form))
 
     # What a codec may do differently.
 
@@ -125,8 +125,10 @@ class Codec(ABC):
         out.add_(self.decode(payload, Form.of(out), seed))
 
 
-def check_payload(codec: Codec, payload: Payload, form: Form, param: str) -> None:
+def check_payload(codec: Codec, payload: Payload, form: Form, param: str, is_summed: bool = False) -> None:
     """Refuse a payload that is not what the codec declares: its length is counted on, and a server reserves it.
+
+    What workers gather is flat; what they sum, such as coordinates, may have any shape.
 
     >>> check_payload(Dense(), (torch.zeros(9),), Form((4,), torch.float32), "fc.bias")
     Traceback (most recent call last):
@@ -135,17 +137,43 @@ def check_payload(codec: Codec, payload: Payload, form: Form, param: str) -> Non
 16 bytes (4 float32)
       Let `fields` and `encode` agree; `shoal check codec` tests it.
     """
-    declared = tuple(codec.fields(form))
+    declared = fields_of(codec, form)
     is_payload = isinstance(payload, tuple) and all(isinstance(each, Tensor) for each in payload)  # pyright: ignore[reportUnnecessaryIsInstance]
     found = tuple(Field(tensor.dtype, tensor.numel()) for tensor in payload) if is_payload else ()
-    if is_payload and found == declared:
-        return
-    named = f"codec {type(codec).__module__}:{type(codec).__qualname__}"
-    made = f"in {_listed(found)}" if is_payload else f"as a {type(payload).__name__}, no tuple of tensors"
+    named = _named(codec)
+    if not is_payload or found != declared:
+        made = f"in {_listed(found)}" if is_payload else f"as a {type(payload).__name__}, no tuple of tensors"
+        raise ConfigError(
+            f"{named} encodes '{param}' {made}, but declares {_listed(declared)}",
+            "Let `fields` and `encode` agree; `shoal check codec` tests it.",
+        )
+    for tensor in payload:
+        if tensor.ndim != 1 and not is_summed:
+            shape = " × ".join(map(str, tensor.shape)) or "()"
+            raise ConfigError(
+                f"{named} encodes '{param}' with a tensor of shape {shape}, expected flat ones",
+                "Return tensors of one dimension: tensor.reshape(-1).",
+            )
+
+
+def fields_of(codec: Codec, form: Form) -> tuple[Field, ...]:
+    """What a codec declares; refused if these are no fields."""
+    fields: Any = codec.fields(form)
+    if not isinstance(fields, tuple | list) or isinstance(fields, Field):
+        found = f"a value of type {type(fields).__name__}"
+    elif all(isinstance(each, Field) for each in fields):
+        return tuple(fields)
+    else:
+        wrong = next(each for each in fields if not isinstance(each, Field))
+        found = f"a {type(fields).__name__} with a value of type {type(wrong).__name__}"
     raise ConfigError(
-        f"{named} encodes '{param}' {made}, but declares {_listed(declared)}",
-        "Let `fields` and `encode` agree; `shoal check codec` tests it.",
+        f"`fields` of {_named(codec)} returned {found}, expected a tuple of Field",
+        "Return (Field(form.dtype, form.numel),), for example: one Field for each tensor of a payload.",
     )
+
+
+def _named(codec: Codec) -> str:
+    return f"codec {type(codec).__module__}:{type(codec).__qualname__}"
 
 
 def _listed(fields: Sequence[Field]) -> str:

@@ -28,6 +28,22 @@ class NoTuple(Right):
     def encode(self, x, seed, memory=None):
         return x.reshape(-1).clone()
 
+class NotFlat(Right):
+    def encode(self, x, seed, memory=None):
+        return (x.clone(),)
+
+class NoFields(Right):
+    def fields(self, form):
+        pass
+
+class OneField(Right):
+    def fields(self, form):
+        return super().fields(form)[0]
+
+class PlainFields(Right):
+    def fields(self, form):
+        return ((form.dtype, form.numel),)
+
 class Raising(Right):
     def encode(self, x, seed, memory=None):
         raise ValueError("no numbers today")
@@ -131,6 +147,18 @@ def test_ours_keep_it(codec):
     [
         ("Longer", "declared size", "encodes 'weight' in 8 bytes (1 float64), but declares 0 bytes"),
         ("NoTuple", "declared size", "as a Tensor, no tuple of tensors"),
+        ("NotFlat", "declared size", "with a tensor of shape 9 × 14, expected flat ones"),
+        (
+            "NoFields",
+            "declared size",
+            "NoFields returned a value of type NoneType, expected a tuple of Field",
+        ),
+        ("OneField", "declared size", "OneField returned a value of type Field, expected"),
+        (
+            "PlainFields",
+            "declared size",
+            "returned a tuple with a value of type tuple, expected a tuple of Field",
+        ),
         ("Raising", "declared size", "ValueError: no numbers today (at "),
         ("Flat", "decodes", "decode returned 126 in float64"),
         ("Overwriting", "decodes", "encode changed the gradient"),

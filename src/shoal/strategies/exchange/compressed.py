@@ -250,5 +250,5 @@ def _sum(group: Group, coded: Sequence[Coded], is_finite: bool, span: SpanRecord
             expressed = codec.express(one.x, one.basis, group.size)
             coordinates.append(expressed if is_finite else expressed.fill_(torch.nan))
             one.payload = (expressed,) if proposal is None or one.basis is None else (one.basis, expressed)
-            check_payload(codec, one.payload, one.unit.form, one.unit.param)
+            check_payload(codec, one.payload, one.unit.form, one.unit.param, is_summed=True)
     return SummedPayloads(group, coordinates)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from shoal.codecs.build import build_codec
-from shoal.codecs.codec import Codec, Form, Payload, check_payload, seed_of
+from shoal.codecs.codec import Codec, Form, Payload, check_payload, fields_of, seed_of
 from shoal.config.sections.compression import CompressedConfig
 from shoal.events.spans import SpanRecorder, silent
 from shoal.strategies.buckets.bucket import Bucket
@@ -54,7 +54,7 @@ class PushFormat:
             for index, bucket in enumerate(buckets)
             for unit in self._units_of(config, bucket, index, range_of(bucket, server, servers))
         ]
-        self._packing = Packing([unit.codec.fields(unit.form) for unit in self.units])
+        self._packing = Packing([fields_of(unit.codec, unit.form) for unit in self.units])
 
     def _units_of(
         self, config: CompressedConfig, bucket: Bucket, index: int, held: slice
@@ -80,7 +80,7 @@ class PushFormat:
         if step >= self._warmup:
             return codecs, self._packing
         codecs = [codec.warming(step / self._warmup) for codec in codecs]
-        fields = [codec.fields(unit.form) for codec, unit in zip(codecs, self.units, strict=True)]
+        fields = [fields_of(codec, unit.form) for codec, unit in zip(codecs, self.units, strict=True)]
         return codecs, Packing(fields)
 
     def empty_message(self, step: int) -> Tensor:
