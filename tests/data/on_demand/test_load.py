@@ -120,6 +120,25 @@ def test_a_shard_that_is_cut_off_is_named_before_the_run_begins(shards, cut):
     assert not (shards.parent / "runs").exists()
 
 
+@pytest.mark.parametrize(
+    ("members", "named"),
+    [
+        (["a.png", "a.jpg", "a.cls"], "sample a has two inputs, a.png and a.jpg"),
+        (["a.png", "a.cls", "a.CLS"], "sample a has two labels, a.cls and a.CLS"),
+        (["in/a.png", "in/a.cls", "in/a.png", "in/a.cls"], "in/a has two inputs, in/a.png and in/a.png"),
+    ],
+)
+def test_two_inputs_or_labels_of_one_sample_are_refused(tmp_path, members, named):
+    with tarfile.open(tmp_path / "0.tar", "w") as tar:
+        for member in members:
+            content = b"1" if member.lower().endswith(".cls") else encoded(0)
+            found = tarfile.TarInfo(member)
+            found.size = len(content)
+            tar.addfile(found, io.BytesIO(content))
+    with pytest.raises(DataError, match=named):
+        load(FilesConfig(path=str(tmp_path)))
+
+
 def test_shards_of_another_form_are_refused(tmp_path):
     for name, members in (
         ("no label", {"a.png": encoded(0)}),

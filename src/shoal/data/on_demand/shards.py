@@ -80,6 +80,7 @@ class Shards(Source):
 def samples_of(shard: Path) -> list[tuple[Place, int]]:
     """The places of all inputs in a tar file, with their labels."""
     inputs, labels = dict[str, Place](), dict[str, int]()
+    names = dict[tuple[str, str], str]()
     end = 0
     try:
         with tarfile.open(shard, "r:") as tar:
@@ -89,6 +90,11 @@ def samples_of(shard: Path) -> list[tuple[Place, int]]:
                 stem, dot, rest = name.partition(".")
                 key, suffix = f"{folder}/{stem}", f"{dot}{rest}".lower()
                 end = member.offset_data + member.size
+                if suffix == LABEL or suffix in INPUTS:
+                    kind = "labels" if suffix == LABEL else "inputs"
+                    if (key, kind) in names:
+                        raise _twice(shard, key.lstrip("/"), kind, names[key, kind], member.name)
+                    names[key, kind] = member.name
                 if suffix == LABEL:
                     labels[key] = _label(tar, member, shard)
                 elif suffix in INPUTS:
@@ -108,6 +114,13 @@ def samples_of(shard: Path) -> list[tuple[Place, int]]:
     if without := sorted(inputs.keys() ^ labels.keys()):
         raise DataError(f"{shard}: sample {without[0].lstrip('/')} has an input or a label, not both", FORM)
     return [(place, labels[key]) for key, place in inputs.items()]
+
+
+def _twice(shard: Path, key: str, kind: str, first: str, second: str) -> DataError:
+    return DataError(
+        f"{shard}: sample {key} has two {kind}, {first} and {second}",
+        "In a tar file each sample needs a name of its own: one input and one label.",
+    )
 
 
 def _label(tar: tarfile.TarFile, member: tarfile.TarInfo, shard: Path) -> int:
