@@ -12,6 +12,9 @@ from PIL import Image
 from shoal.config.read import read
 from shoal.config.sections.data import FilesConfig
 from shoal.data.load import load
+from shoal.data.on_demand.pictures import picture_sources
+from shoal.data.on_demand.shards import shard_sources
+from shoal.data.on_demand.split import on_demand
 from shoal.data.own.files import read_path
 from shoal.errors import DataError
 from shoal.training import worker
@@ -92,6 +95,41 @@ def test_a_damaged_picture_is_named(pictures):
     for loaders in (0, 1):
         with pytest.raises(DataError, match=r"04.png"):
             trained(pictures, f"--data.loaders {loaders}")
+
+
+def test_a_broken_picture_of_a_shard_is_named_without_an_object_of_ours(tmp_path):
+    members = {"0.png": encoded(0), "0.cls": b"0", "1.png": b"no picture", "1.cls": b"1"}
+    with tarfile.open(tmp_path / "0.tar", "w") as tar:
+        for member, content in members.items():
+            found = tarfile.TarInfo(member)
+            found.size = len(content)
+            tar.addfile(found, io.BytesIO(content))
+    with pytest.raises(DataError, match=r"1.png in .*0.tar is damaged or no picture\n"):
+        all_of(on_demand(shard_sources(tmp_path, "here", None)["train"], None, 0))
+
+
+def test_a_file_that_is_removed_during_training_is_gone(pictures, shards):
+    for sources, gone in (
+        (picture_sources(pictures, "here", None), pictures / "train" / "cat" / "04.png"),
+        (shard_sources(shards, "here", None), shards / "001.tar"),
+    ):
+        split = on_demand(sources["train"], None, 0)
+        gone.unlink()
+        with pytest.raises(DataError, match=rf"{gone.name} is gone\n") as caught:
+            all_of(split)
+        assert "python" not in caught.value.hint
+
+
+def test_compressed_shards_and_names_with_dots_are_explained(tmp_path, shards):
+    for shard in shards.glob("*.tar"):
+        shard.rename(shard.with_suffix(".tar.gz"))
+    with pytest.raises(DataError, match=r"found 000.tar.gz: write plain tar"):
+        load(FilesConfig(path=str(shards)))
+    with tarfile.open(tmp_path / "0.tar", "w") as tar:
+        tar.addfile(tarfile.TarInfo("photo.0001.png"))
+    with pytest.raises(DataError, match="without samples") as caught:
+        load(FilesConfig(path=str(tmp_path)))
+    assert "ends at the first dot" in caught.value.hint
 
 
 def test_shards_hold_the_samples_in_their_order(shards):
