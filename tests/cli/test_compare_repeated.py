@@ -12,6 +12,7 @@ import pytest
 
 import shoal
 from shoal.cli.main import main
+from shoal.errors import ShoalError
 
 EXAMPLE = Path(__file__).parents[2] / "examples/topk_ratio.toml"
 SMALL = shlex.split(
@@ -61,6 +62,25 @@ def test_the_example_makes_a_table_figures_and_latex_and_is_taken_over(tmp_path,
     assert [row["name"] for row in again.rows] == ["single", "topk ratio=0.5", "topk ratio=0.1"]
     assert Path("third/runs/topk,ratio=0.1/events.rank0.jsonl").read_bytes() == events["topk,ratio=0.1"]
     assert r"\toprule" in again.latex
+
+
+def test_after_a_run_that_diverges_the_others_are_trained(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.toml").write_text('[variants]\nplain = "--strategy single --optimizer sgd"\n')
+    command = ["compare", "mine.toml", *SMALL, "--seeds", "2", "--json", "--quiet"]
+    assert main([*command, "--sweep", "lr=1e30,0.1,0.01", "--out", "out"]) == ShoalError.exit_code
+    found = json.loads(capsys.readouterr().out)
+    assert [(row["name"], row["seeds"]) for row in found["rows"]] == [
+        ("plain lr=0.1", 2),
+        ("plain lr=0.01", 2),
+    ]
+    (failed,) = found["failed"]
+    assert (failed["name"], failed["run"]) == ("plain lr=1e30", "plain,lr=1e30")
+    assert "diverged" in failed["reason"]
+    # Nothing is complete.
+    assert main([*command, "--sweep", "lr=1e30", "--out", "none"]) == ShoalError.exit_code
+    assert "diverged" in capsys.readouterr().err
+    assert not Path("none/report.html").exists()
 
 
 def test_one_seed_has_the_table_of_one_seed_and_latex_of_it(tmp_path, capsys, monkeypatch):

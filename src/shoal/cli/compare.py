@@ -13,7 +13,7 @@ from shoal.cli.command import Command, Given
 from shoal.config.flags import Flags
 from shoal.config.kinds import Several
 from shoal.config.sections.values import Count
-from shoal.errors import ConfigError
+from shoal.errors import ConfigError, ShoalError
 
 if TYPE_CHECKING:
     from shoal.compare.comparison import Comparison
@@ -81,7 +81,7 @@ def run(given: Given[CompareFlags]) -> int:
 
     from shoal.api.compare import Progress, are_runs, judged, repeats, train_all
     from shoal.compare.earlier import earlier_runs
-    from shoal.compare.repeated.report import judged_rows
+    from shoal.compare.repeated.report import Trained, judged_rows
     from shoal.compare.repeated.sweep import read_sweep
     from shoal.compare.variants import variants_of
     from shoal.report.folder import claimed, report_folder
@@ -100,21 +100,21 @@ def run(given: Given[CompareFlags]) -> int:
     folder = report_folder(str(flags.out or ""), "compare")
     with Series(), claimed(folder):
         if finished:
-            runs = [Path(name) for name in given.words]
+            trained = Trained([Path(name) for name in given.words], {})
         else:
             if not flags.quiet:  # at once: training loads torch
                 print(words("progress.starting"), file=flags.stream, flush=True)
             try:
                 show_as = Progress(flags.stream, flags.quiet, flags.all, text.warn)
-                runs = train_all(variants, folder / "runs", earlier, words, show_as)
+                trained = train_all(variants, folder / "runs", earlier, words, show_as)
             except KeyboardInterrupt:
                 text.warn(words("progress.stopped", command=_again(given, folder / "runs", earlier)))
                 raise
         command = shlex.join(["shoal", "compare", *given.argv])
         if variants and variants[0].row:
-            rows = judged_rows(runs, variants, folder, command, words)
+            rows = judged_rows(trained, variants, folder, command, words)
             return _finish_rows(given, rows, folder, words)
-        comparison, remarks = judged(runs, folder, command, words, trained=not finished)
+        comparison, remarks = judged(trained.finished, folder, command, words, trained=not finished)
     return _finish(given, comparison, remarks, folder, words)
 
 
@@ -140,7 +140,10 @@ def _finish(
 
 
 def _finish_rows(given: Given[CompareFlags], rows: "Rows", folder: Path, words: "Words") -> int:
-    """Show a comparison with several seeds or a sweep; the next command says what is slow and what is right."""
+    """Show a comparison with several seeds or a sweep; the next command says what is slow and what is right.
+
+    The exit code is that of an error if a run failed.
+    """
     from shoal.compare.repeated.report import latex_of_rows, run_data
     from shoal.compare.repeated.rows import as_data
     from shoal.compare.repeated.table import row_notes
@@ -152,6 +155,7 @@ def _finish_rows(given: Given[CompareFlags], rows: "Rows", folder: Path, words: 
     if flags.json:
         found = {
             "rows": [as_data(row, rows) for row in rows.rows],
+            "failed": [{"name": each.name, "run": each.run, "reason": each.reason} for each in rows.failed],
             "runs": run_data(rows),
             "notes": row_notes(rows, words),
             "report": str(folder / "report.html"),
@@ -160,7 +164,7 @@ def _finish_rows(given: Given[CompareFlags], rows: "Rows", folder: Path, words: 
     elif not flags.quiet and len(rows.rows) > 1:
         first = [str(row.runs[0].run.folder.path) for row in rows.rows]
         text.next_step("shoal", "compare", *first)
-    return 0
+    return ShoalError.exit_code if rows.failed else 0
 
 
 def _write_latex(flags: CompareFlags, table: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 from made_rows import made_rows, three_rows
 
 from shoal.compare.repeated.figures import MOST_STYLES, _curves, figures, front, progress
-from shoal.compare.repeated.report import judged_rows
+from shoal.compare.repeated.report import Trained, judged_rows
 from shoal.compare.variants import Variant
 from shoal.report.words import page_words
 
@@ -111,7 +111,7 @@ def test_the_page_has_the_table_the_figures_and_every_run(tmp_path, words, svg_a
         for row in rows.rows
         for run in row.runs
     ]
-    judged_rows(runs, variants, tmp_path / "page", "shoal compare x --seeds 3", words)
+    judged_rows(Trained(runs, {}), variants, tmp_path / "page", "shoal compare x --seeds 3", words)
     files = {
         str(path.relative_to(tmp_path / "page")) for path in (tmp_path / "page").rglob("*") if path.is_file()
     }
