@@ -121,7 +121,12 @@ def test_a_stopped_comparison_says_how_to_go_on_with_its_seeds_and_values(tmp_pa
     _, err = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGINT
     again = shlex.split(err.split("continue with: ")[1].splitlines()[0])
-    for name, value in (("--seeds", "2"), ("--sweep", "exchange.ratio=0.5,0.1"), ("--latex", "t.tex")):
+    for name, value in (
+        ("--seeds", "2"),
+        ("--sweep", "exchange.ratio=0.5,0.1"),
+        ("--latex", "t.tex"),
+        ("--out", "out-2"),
+    ):
         assert again[again.index(name) + 1] == value
     assert not (tmp_path / "t.tex").exists()
     assert not (tmp_path / "out/report.html").exists()
