@@ -197,6 +197,11 @@ def test_an_iterable_data_set_has_one_order_and_an_end():
         trained("in_a_row", "--data.loaders 0")
 
 
+def test_an_iterable_data_set_may_have_its_labels_in_one_place():
+    found = trained("in_a_row_with_labels", "--data.loaders 0")
+    assert facts(found) == facts(trained("in_a_row", "--data.loaders 0 --data.outputs 3"))
+
+
 def test_a_part_is_held_out_as_from_memory():
     flags = "--validation 0.2 --data.loaders {} --micro-batch 8"
     in_memory = trained("in_memory", "--validation 0.2 --micro-batch 8")
