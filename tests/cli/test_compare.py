@@ -16,6 +16,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from shoal.cli.compare import _beside
 from shoal.cli.main import main
 from shoal.compare.comparison import compare
 from shoal.compare.terminal import show_table
@@ -42,7 +43,7 @@ def test_trained_compared_reported_and_compared_again(here, capsys):
         assert words in printed
     assert "\x1b" not in printed  # plain where no terminal is
     assert max(map(len, printed.splitlines())) <= 80
-    assert printed.splitlines()[-1] == "next  shoal compare tiny.toml --all --runs out"
+    assert printed.splitlines()[-1] == "next  shoal compare tiny.toml --all --out out-2 --runs out"
     assert "one" in (here / "out/report.md").read_text()
     assert {path.name for path in (here / "out/runs").iterdir()} == {"one", "two"}
 
@@ -118,7 +119,7 @@ def test_a_signal_leaves_what_is_finished_and_says_how_to_compare_it_and_to_cont
     _, err = process.communicate(timeout=60)
     assert process.returncode == 128 + number
     assert "shoal compare out/runs/*" in err
-    assert "continue with: shoal compare long.toml --runs out/runs" in err
+    assert "continue with: shoal compare long.toml --out out-2 --runs out/runs" in err
     assert "Traceback" not in err
     assert not (here / "out/report.html").exists()
 
@@ -188,3 +189,11 @@ def test_a_variant_that_fails_is_reported_with_what_is_finished(here, capsys):
 def test_help_names_the_four_ways(capsys):
     assert main(["compare", "--help"]) == 0
     assert "shoal compare runs/*" in capsys.readouterr().out
+
+
+def test_a_next_command_names_a_free_folder_beside_the_one_in_use(tmp_path):
+    out = tmp_path / "out"
+    assert _beside(out) == out
+    (out / "runs").mkdir(parents=True)
+    (tmp_path / "out-2" / "runs").mkdir(parents=True)
+    assert _beside(out) == tmp_path / "out-3"

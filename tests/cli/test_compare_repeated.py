@@ -12,6 +12,7 @@ import pytest
 
 import shoal
 from shoal.cli.main import main
+from shoal.errors import ShoalError
 
 EXAMPLE = Path(__file__).parents[2] / "examples/topk_ratio.toml"
 SMALL = shlex.split(
@@ -63,6 +64,25 @@ def test_the_example_makes_a_table_figures_and_latex_and_is_taken_over(tmp_path,
     assert r"\toprule" in again.latex
 
 
+def test_after_a_run_that_diverges_the_others_are_trained(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.toml").write_text('[variants]\nplain = "--strategy single --optimizer sgd"\n')
+    command = ["compare", "mine.toml", *SMALL, "--seeds", "2", "--json", "--quiet"]
+    assert main([*command, "--sweep", "lr=1e30,0.1,0.01", "--out", "out"]) == ShoalError.exit_code
+    found = json.loads(capsys.readouterr().out)
+    assert [(row["name"], row["seeds"]) for row in found["rows"]] == [
+        ("plain lr=0.1", 2),
+        ("plain lr=0.01", 2),
+    ]
+    (failed,) = found["failed"]
+    assert (failed["name"], failed["run"]) == ("plain lr=1e30", "plain,lr=1e30")
+    assert "diverged" in failed["reason"]
+    # Nothing is complete.
+    assert main([*command, "--sweep", "lr=1e30", "--out", "none"]) == ShoalError.exit_code
+    assert "diverged" in capsys.readouterr().err
+    assert not Path("none/report.html").exists()
+
+
 def test_one_seed_has_the_table_of_one_seed_and_latex_of_it(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert (
@@ -101,7 +121,12 @@ def test_a_stopped_comparison_says_how_to_go_on_with_its_seeds_and_values(tmp_pa
     _, err = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGINT
     again = shlex.split(err.split("continue with: ")[1].splitlines()[0])
-    for name, value in (("--seeds", "2"), ("--sweep", "exchange.ratio=0.5,0.1"), ("--latex", "t.tex")):
+    for name, value in (
+        ("--seeds", "2"),
+        ("--sweep", "exchange.ratio=0.5,0.1"),
+        ("--latex", "t.tex"),
+        ("--out", "out-2"),
+    ):
         assert again[again.index(name) + 1] == value
     assert not (tmp_path / "t.tex").exists()
     assert not (tmp_path / "out/report.html").exists()

@@ -59,3 +59,23 @@ def test_a_run_that_is_still_going_cannot_be_taken(tmp_path):
         assert not any(folder.path.iterdir()), (
             "nothing is left behind, nothing has to be cleaned up after a death"
         )
+
+
+def test_a_process_that_was_forked_does_not_keep_the_run(tmp_path):
+    """Loaders of samples live a few seconds longer than a worker that was killed."""
+    folder = create(tmp_path, "mine", "unused")
+    begun, begin = os.pipe()
+    may_end, end = os.pipe()
+    with held(folder):
+        child = os.fork()
+        if not child:
+            os.write(begin, b"1")
+            os.read(may_end, 1)
+            os._exit(0)
+        os.read(begun, 1)
+    try:
+        with held(folder):
+            pass
+    finally:
+        os.write(end, b"1")
+        os.waitpid(child, 0)

@@ -19,7 +19,7 @@ from shoal.compare.comparison_report import write_report
 from shoal.compare.earlier import earlier_runs
 from shoal.compare.remark import Remark, notes
 from shoal.compare.repeated import rows as repeated
-from shoal.compare.repeated.report import judged_rows, latex_of_rows, run_data
+from shoal.compare.repeated.report import Trained, judged_rows, latex_of_rows, run_data
 from shoal.compare.repeated.sweep import Sweep, read_sweep
 from shoal.compare.repeated.table import row_notes
 from shoal.compare.table import as_data, described, latex
@@ -27,7 +27,7 @@ from shoal.compare.variants import Variant, by_seeds, taken_over, train, train_a
 from shoal.compare.verdict import verdict
 from shoal.config.arguments import checks_arguments
 from shoal.config.sections.values import Count
-from shoal.errors import ConfigError, ShoalError
+from shoal.errors import ConfigError, ShoalError, WorkerError
 from shoal.events.clocks import BUSY
 from shoal.printable import printable
 from shoal.report.folder import claimed, report_folder
@@ -108,16 +108,16 @@ def compare(
     stream = sys.stdout if in_notebook() else sys.stderr
     with Series(), claimed(folder):
         if finished:
-            folders = [Path(name) for name in names]
+            trained = Trained([Path(name) for name in names], {})
         else:
             shown = Progress(stream, not progress, every=all, warn=_warn)
-            folders = train_all(variants, folder / "runs", earlier, words, shown)
+            trained = train_all(variants, folder / "runs", earlier, words, shown)
         if variants and variants[0].row:
-            rows = judged_rows(folders, variants, folder, command, words)
+            rows = judged_rows(trained, variants, folder, command, words)
             table = tuple(repeated.as_data(row, rows) for row in rows.rows)
             noted, page = tuple(row_notes(rows, words)), folder / "report.html"
             return Compared(tuple(run_data(rows)), (), noted, page, latex_of_rows(rows, words), table)
-        comparison, remarks = judged(folders, folder, command, words, trained=not finished)
+        comparison, remarks = judged(trained.finished, folder, command, words, trained=not finished)
     data = tuple(as_data(entry, comparison, words) for entry in comparison.entries)
     noted, page = tuple(notes(comparison, words)), folder / "report.html"
     return Compared(data, tuple(remarks), noted, page, latex(comparison, words))
@@ -168,14 +168,15 @@ class Progress:
 
 def train_all(
     variants: Sequence[Variant], folder: Path, earlier: Path | None, words: Words, progress: Progress
-) -> list[Path]:
+) -> Trained:
     """Train one variant after another, and once more those that other work on the machine delayed.
 
-    If one fails or is interrupted, the finished runs stay and can be compared: a warning says so.
+    If one fails or is interrupted, the finished runs stay and can be compared: a warning says so. With several seeds
+    or a sweep the others are trained after a failure, as long as a row can become complete.
     """
     from shoal.compare.watch import watch_for  # loads torch
 
-    finished: list[Path] = []
+    finished, failed = list[Path](), dict[str, ShoalError]()
     took_s: dict[str, float] = {}
     begin_s = time.perf_counter()
     width = max(len(variant.name) for variant in variants)
@@ -192,9 +193,12 @@ def train_all(
                 try:
                     train(variant, folder, watch.running(f"  {label.rstrip()}"))
                 except ShoalError as error:
-                    if not (variant.may_be_left_out and error.exit_code == ConfigError.exit_code):
+                    what = _after(error, variant)
+                    if not what:
                         raise
-                    watch.say(f"  {label}  {words('progress.left_out', why=printable(error.message))}")
+                    if what == "failed":
+                        failed[variant.name] = error
+                    watch.say(f"  {label}  {words(f'progress.{what}', why=printable(error.message))}")
                     continue
                 finished.append(folder / variant.name)
                 took_s[variant.name] = time.perf_counter() - start_s
@@ -204,6 +208,7 @@ def train_all(
                 so_far = _so_far(begin_s, len(took_s), len(left), words)
                 how = f"  {described(variant.config, words)}" * progress.every
                 watch.say(f"  {label}  {took_s[variant.name]:5.1f} s  {so_far}{how}")
+            _check_some_row(variants, finished, failed)
             left_s = MOST_REPEATED_S
             for variant in [each for each in variants if each.name in took_s]:
                 processes = variant.config.launch.workers + variant.config.num_servers
@@ -222,7 +227,27 @@ def train_all(
                 else words("progress.finished", folder=shlex.quote(str(folder)))
             )
         raise
-    return finished
+    return Trained(finished, {name: printable(error.message) for name, error in failed.items()})
+
+
+def _after(error: ShoalError, variant: Variant) -> Literal["", "left_out", "failed"]:
+    """How a comparison goes on after the error of a run; not at all after errors of ours and a worker's crash."""
+    if error.exit_code != ConfigError.exit_code:
+        return ""
+    is_refused = isinstance(error, ConfigError) or bool(isinstance(error, WorkerError) and error.refusal)
+    if variant.may_be_left_out and (is_refused or not variant.row):
+        return "left_out"
+    return "failed" if variant.row else ""
+
+
+def _check_some_row(
+    variants: Sequence[Variant], finished: Sequence[Path], failed: Mapping[str, ShoalError]
+) -> None:
+    """Without a row whose runs have all finished there is nothing to show: raise the first error."""
+    names = {path.name for path in finished}
+    rows = {each.row for each in variants if each.name in names}
+    if failed and not rows - {each.row for each in variants if each.name in failed}:
+        raise next(iter(failed.values()))
 
 
 def _so_far(begin_s: float, done: int, left: int, words: Words) -> str:

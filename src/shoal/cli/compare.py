@@ -5,6 +5,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain, count
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Literal, TextIO
 
@@ -13,7 +14,7 @@ from shoal.cli.command import Command, Given
 from shoal.config.flags import Flags
 from shoal.config.kinds import Several
 from shoal.config.sections.values import Count
-from shoal.errors import ConfigError
+from shoal.errors import ConfigError, ShoalError
 
 if TYPE_CHECKING:
     from shoal.compare.comparison import Comparison
@@ -81,7 +82,7 @@ def run(given: Given[CompareFlags]) -> int:
 
     from shoal.api.compare import Progress, are_runs, judged, repeats, train_all
     from shoal.compare.earlier import earlier_runs
-    from shoal.compare.repeated.report import judged_rows
+    from shoal.compare.repeated.report import Trained, judged_rows
     from shoal.compare.repeated.sweep import read_sweep
     from shoal.compare.variants import variants_of
     from shoal.report.folder import claimed, report_folder
@@ -100,21 +101,21 @@ def run(given: Given[CompareFlags]) -> int:
     folder = report_folder(str(flags.out or ""), "compare")
     with Series(), claimed(folder):
         if finished:
-            runs = [Path(name) for name in given.words]
+            trained = Trained([Path(name) for name in given.words], {})
         else:
             if not flags.quiet:  # at once: training loads torch
                 print(words("progress.starting"), file=flags.stream, flush=True)
             try:
                 show_as = Progress(flags.stream, flags.quiet, flags.all, text.warn)
-                runs = train_all(variants, folder / "runs", earlier, words, show_as)
+                trained = train_all(variants, folder / "runs", earlier, words, show_as)
             except KeyboardInterrupt:
                 text.warn(words("progress.stopped", command=_again(given, folder / "runs", earlier)))
                 raise
         command = shlex.join(["shoal", "compare", *given.argv])
         if variants and variants[0].row:
-            rows = judged_rows(runs, variants, folder, command, words)
+            rows = judged_rows(trained, variants, folder, command, words)
             return _finish_rows(given, rows, folder, words)
-        comparison, remarks = judged(runs, folder, command, words, trained=not finished)
+        comparison, remarks = judged(trained.finished, folder, command, words, trained=not finished)
     return _finish(given, comparison, remarks, folder, words)
 
 
@@ -140,7 +141,10 @@ def _finish(
 
 
 def _finish_rows(given: Given[CompareFlags], rows: "Rows", folder: Path, words: "Words") -> int:
-    """Show a comparison with several seeds or a sweep; the next command says what is slow and what is right."""
+    """Show a comparison with several seeds or a sweep; the next command says what is slow and what is right.
+
+    The exit code is that of an error if a run failed.
+    """
     from shoal.compare.repeated.report import latex_of_rows, run_data
     from shoal.compare.repeated.rows import as_data
     from shoal.compare.repeated.table import row_notes
@@ -152,6 +156,7 @@ def _finish_rows(given: Given[CompareFlags], rows: "Rows", folder: Path, words: 
     if flags.json:
         found = {
             "rows": [as_data(row, rows) for row in rows.rows],
+            "failed": [{"name": each.name, "run": each.run, "reason": each.reason} for each in rows.failed],
             "runs": run_data(rows),
             "notes": row_notes(rows, words),
             "report": str(folder / "report.html"),
@@ -160,7 +165,7 @@ def _finish_rows(given: Given[CompareFlags], rows: "Rows", folder: Path, words: 
     elif not flags.quiet and len(rows.rows) > 1:
         first = [str(row.runs[0].run.folder.path) for row in rows.rows]
         text.next_step("shoal", "compare", *first)
-    return 0
+    return ShoalError.exit_code if rows.failed else 0
 
 
 def _write_latex(flags: CompareFlags, table: str) -> None:
@@ -189,7 +194,7 @@ def _again(given: Given[CompareFlags], runs: Path, earlier: Path | None) -> str:
 
 
 def _command(given: Given[CompareFlags], runs: Path | None, *more: str) -> list[str]:
-    """The same command with these runs and more flags. --out is left out: that folder is in use now."""
+    """The same command with these runs and more flags; --out is in use now, so a folder beside it."""
     flags = given.flags
     switches = [
         f"--{name.replace('_', '-')}"
@@ -197,12 +202,30 @@ def _command(given: Given[CompareFlags], runs: Path | None, *more: str) -> list[
         if getattr(flags, name)
     ]
     lang = ["--lang", flags.lang] if flags.lang != CompareFlags.lang else []
+    out = ["--out", str(_beside(flags.out))] if flags.out else []
     of_runs = ["--runs", str(runs)] if runs else []
     seeds = ["--seeds", str(flags.seeds)] if flags.seeds > 1 else []
     sweep = [word for each in flags.sweep for word in ("--sweep", each)]
     latex = ["--latex", str(flags.latex)] if flags.latex else []
     repeated = [*seeds, *sweep, *latex]
-    return ["shoal", "compare", *given.words, *given.settings, *more, *switches, *repeated, *lang, *of_runs]
+    return [
+        "shoal",
+        "compare",
+        *given.words,
+        *given.settings,
+        *more,
+        *switches,
+        *repeated,
+        *lang,
+        *out,
+        *of_runs,
+    ]
+
+
+def _beside(folder: Path) -> Path:
+    """The folder, or NAME-2, NAME-3, …: the first that is free."""
+    names = (folder.parent / f"{folder.resolve().name}-{number}" for number in count(2))
+    return next(path for path in chain([folder], names) if not path.exists() or not any(path.iterdir()))
 
 
 def _as_json(comparison: "Comparison", remarks: "Sequence[Remark]", folder: Path, words: "Words") -> str:

@@ -114,6 +114,13 @@ def read_events(path: Path) -> list[Record]:
     return records
 
 
+def first_event(path: Path) -> Record:
+    """The first record of an event file; an empty one if it has none."""
+    with open_file(path) as file:
+        line = file.readline()
+    return json.loads(line) if _is_record(line) else {}
+
+
 def check_events(folder: RunFolder, result: Mapping[str, Any]) -> None:
     """Refuse a run with damaged events, or with an event file that lacks the end of the finished run."""
     ends = [folder.events(rank) for rank in range(result.get("workers", 0))] if folder.run_id else []

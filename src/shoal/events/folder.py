@@ -177,6 +177,19 @@ def resume_command(path: Path | str, trust_code: bool = False) -> str:
     return f"shoal train --resume {shlex.quote(str(path))}{' --trust-code' * trust_code}"
 
 
+_LOCKS = set[int]()
+"""Descriptors whose locks this process has."""
+
+
+def _leave_locks() -> None:
+    """In a forked process, such as a loader: it would keep the run locked after its parent was killed."""
+    while _LOCKS:
+        os.close(_LOCKS.pop())
+
+
+os.register_at_fork(after_in_child=_leave_locks)
+
+
 @contextmanager
 def held(folder: RunFolder) -> Generator[None]:
     """Lock the run for this process; an error if another process has it. The lock ends with the process.
@@ -201,6 +214,7 @@ def held(folder: RunFolder) -> Generator[None]:
         descriptor = os.open(folder.path, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
         raise ConfigError(f"cannot open the run folder {folder.path}: {error.strerror}") from None
+    _LOCKS.add(descriptor)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -213,7 +227,9 @@ def held(folder: RunFolder) -> Generator[None]:
             pass  # some network file systems have no locks
         yield
     finally:
-        os.close(descriptor)
+        if descriptor in _LOCKS:
+            _LOCKS.remove(descriptor)
+            os.close(descriptor)
 
 
 def remove_unfinished(folder: RunFolder) -> None:

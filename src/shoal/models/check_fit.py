@@ -283,7 +283,7 @@ def _value(
         shown = list(count.shape) if isinstance(count, Tensor) and count.ndim else count
         raise ConfigError(
             f"loss {loss.name} returned a count of {shown}, expected one number of 0 or more",
-            "Return one tensor, or two values: the sum and the number that it is divided by. Others are metrics.",
+            "Return one tensor, or two values: the sum and the number that it is divided by.",
         )
     return _Value(float(value), None if count is None else float(count))
 

@@ -8,8 +8,11 @@ TOPK = f"{DDP} --exchange compressed:topk"
 EVEN = ((9.0, 0.5, 0.0),) * 2
 
 
-def made_rows(folder, given, **options):
-    """Rows by name, each with its accuracies by seed as (validation, test); a name with a comma is of a sweep."""
+def made_rows(folder, given, reasons=None, **options):
+    """Rows by name, each with its accuracies by seed as (validation, test); a name with a comma is of a sweep.
+
+    `reasons` says why other runs failed.
+    """
     folders, places = [], {}
     for name, accuracies in given.items():
         for seed, (validation, test) in enumerate(accuracies):
@@ -21,7 +24,10 @@ def made_rows(folder, given, **options):
             more |= options.get(name, {})
             folders.append(write_run(folder / run, f"{flags} --seed {seed}", **more))
             places[run] = Place(name, name.partition(",")[0] if "," in name else "")
-    return rows_of(folders, places)
+    for run in reasons or {}:
+        row = run.partition(",seed=")[0]
+        places[run] = Place(row, row.partition(",")[0] if "," in row else "")
+    return rows_of(folders, places, reasons)
 
 
 def three_rows(folder):

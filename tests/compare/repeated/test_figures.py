@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from made_rows import made_rows, three_rows
 
-from shoal.compare.repeated.figures import MOST_STYLES, figures, front, progress
-from shoal.compare.repeated.report import judged_rows
+from shoal.compare.repeated.figures import MOST_STYLES, _curves, figures, front, progress
+from shoal.compare.repeated.report import Trained, judged_rows
 from shoal.compare.variants import Variant
 from shoal.report.words import page_words
 
@@ -44,6 +44,32 @@ def test_panels_name_every_row_and_leave_out_one_worker_where_bytes_are_the_cost
     assert shown.count("validation accuracy (%)") == 1
     alone, _ = figures(made_rows(tmp_path / "alone", {"single": [(0.8, 0.8)]}), EN)
     assert "sent by a worker (MB)" not in texts(alone["progress"])
+
+
+def test_a_curve_by_bytes_begins_where_a_row_has_sent_some(tmp_path):
+    rows = three_rows(tmp_path)
+    run = rows.rows[1].runs[0].run
+    object.__setattr__(run, "validations", ({"step": 0, "accuracy": 0.1}, *run.validations))
+    for other in rows.rows[1].runs[1:]:
+        object.__setattr__(other.run, "validations", ({"step": 0, "accuracy": 0.1}, *other.run.validations))
+    assert progress(rows.rows[1])[:, 0, 2].tolist() == [0, 0, 0]
+    _, _, (cost, panel) = _curves(rows, EN)
+    assert (cost, [line.style.label for line in panel.lines]) == (
+        "bytes",
+        ["topk ratio=0.1", "topk ratio=0.01"],
+    )
+    assert [line.x.tolist() for line in panel.lines] == [pytest.approx([0.02, 0.04])] * 2
+
+
+def test_with_many_rows_the_reference_and_the_chosen_ones_have_bands(tmp_path):
+    def banded(folder, values):
+        given = {f"topk,ratio={value}": [(0.5 + value / 100, 0.5), (0.5, 0.5)] for value in values}
+        rows = made_rows(folder, {"single": [(0.9, 0.9), (0.8, 0.8)], **given})
+        (_, panel), *_ = _curves(rows, EN)
+        return [line.style.label for line in panel.lines if line.low is not None]
+
+    assert banded(tmp_path / "few", [1, 2]) == ["single", "topk ratio=1", "topk ratio=2"]
+    assert banded(tmp_path / "many", [1, 2, 3, 4]) == ["single", "topk ratio=4"]
 
 
 def test_without_a_validation_set_there_is_no_figure(tmp_path):
@@ -85,7 +111,7 @@ def test_the_page_has_the_table_the_figures_and_every_run(tmp_path, words, svg_a
         for row in rows.rows
         for run in row.runs
     ]
-    judged_rows(runs, variants, tmp_path / "page", "shoal compare x --seeds 3", words)
+    judged_rows(Trained(runs, {}), variants, tmp_path / "page", "shoal compare x --seeds 3", words)
     files = {
         str(path.relative_to(tmp_path / "page")) for path in (tmp_path / "page").rglob("*") if path.is_file()
     }

@@ -139,3 +139,25 @@ def test_the_table_is_latex_in_both_languages(tmp_path):
         assert r"topk ratio=0.1 $\dagger$ &" in text
         assert r"$\pm$" in text
         assert "†" not in text
+
+
+@pytest.mark.parametrize("words", [EN, ZH], ids=["en", "zh"])
+def test_a_row_with_a_run_that_failed_has_no_numbers_and_is_never_chosen(tmp_path, words):
+    """Its other seed is better than all others."""
+    rows = made_rows(
+        tmp_path,
+        {
+            "single": [(0.90, 0.91), (0.92, 0.93)],
+            "topk,ratio=0.1": [(0.89, 0.90), (0.92, 0.92)],
+            "topk,ratio=0.9": [(0.99, 0.99)],
+        },
+        {"topk,ratio=0.9,seed=1": "the loss is nan", "topk,ratio=0.9,seed=2": "the loss is inf"},
+    )
+    assert [row.name for row in rows.rows] == ["single", "topk ratio=0.1"]
+    assert [row.name for row in rows.tuned] == ["topk ratio=0.1"]
+    _, cells = row_table(rows, words)
+    assert cells[-1] == ["topk ratio=0.9", *["–"] * (len(cells[0]) - 1)]
+    (note,) = row_notes(rows, words)
+    assert "topk,ratio=0.9,seed=1" in note
+    assert "the loss is nan" in note
+    assert "topk ratio=0.9 & -- & --" in latex_of_rows(rows, words)

@@ -71,6 +71,14 @@ class Lines(IterableDataset):
         return map(self.sample, self.numbers)
 
 
+class Labelled(Lines):
+    """Their labels in one place."""
+
+    def __init__(self, sample, numbers):
+        super().__init__(sample, numbers)
+        self.labels = LABELS[self.numbers].tolist()
+
+
 def in_memory():
     return {"train": (INPUTS[:50], LABELS[:50]), "test": (INPUTS[50:], LABELS[50:])}
 
@@ -107,6 +115,10 @@ def with_draws():
 
 def in_a_row():
     return of(Lines, plain)
+
+
+def in_a_row_with_labels():
+    return of(Labelled, plain)
 
 
 def in_a_row_with_draws():

@@ -12,6 +12,9 @@ from PIL import Image
 from shoal.config.read import read
 from shoal.config.sections.data import FilesConfig
 from shoal.data.load import load
+from shoal.data.on_demand.pictures import picture_sources
+from shoal.data.on_demand.shards import shard_sources
+from shoal.data.on_demand.split import on_demand
 from shoal.data.own.files import read_path
 from shoal.errors import DataError
 from shoal.training import worker
@@ -94,6 +97,41 @@ def test_a_damaged_picture_is_named(pictures):
             trained(pictures, f"--data.loaders {loaders}")
 
 
+def test_a_broken_picture_of_a_shard_is_named_without_an_object_of_ours(tmp_path):
+    members = {"0.png": encoded(0), "0.cls": b"0", "1.png": b"no picture", "1.cls": b"1"}
+    with tarfile.open(tmp_path / "0.tar", "w") as tar:
+        for member, content in members.items():
+            found = tarfile.TarInfo(member)
+            found.size = len(content)
+            tar.addfile(found, io.BytesIO(content))
+    with pytest.raises(DataError, match=r"1.png in .*0.tar is damaged or no picture\n"):
+        all_of(on_demand(shard_sources(tmp_path, "here", None)["train"], None, 0))
+
+
+def test_a_file_that_is_removed_during_training_is_gone(pictures, shards):
+    for sources, gone in (
+        (picture_sources(pictures, "here", None), pictures / "train" / "cat" / "04.png"),
+        (shard_sources(shards, "here", None), shards / "001.tar"),
+    ):
+        split = on_demand(sources["train"], None, 0)
+        gone.unlink()
+        with pytest.raises(DataError, match=rf"{gone.name} is gone\n") as caught:
+            all_of(split)
+        assert "python" not in caught.value.hint
+
+
+def test_compressed_shards_and_names_with_dots_are_explained(tmp_path, shards):
+    for shard in shards.glob("*.tar"):
+        shard.rename(shard.with_suffix(".tar.gz"))
+    with pytest.raises(DataError, match=r"found 000.tar.gz: write plain tar"):
+        load(FilesConfig(path=str(shards)))
+    with tarfile.open(tmp_path / "0.tar", "w") as tar:
+        tar.addfile(tarfile.TarInfo("photo.0001.png"))
+    with pytest.raises(DataError, match="without samples") as caught:
+        load(FilesConfig(path=str(tmp_path)))
+    assert "ends at the first dot" in caught.value.hint
+
+
 def test_shards_hold_the_samples_in_their_order(shards):
     data = load(FilesConfig(path=str(shards), validation=0.25))
     assert (len(data.train), len(data.validation), len(data.test), data.outputs) == (8, 2, 2, 2)
@@ -118,6 +156,25 @@ def test_a_shard_that_is_cut_off_is_named_before_the_run_begins(shards, cut):
     with pytest.raises(DataError, match=r"001.tar.* after sample \d"):
         trained(shards)
     assert not (shards.parent / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("members", "named"),
+    [
+        (["a.png", "a.jpg", "a.cls"], "sample a has two inputs, a.png and a.jpg"),
+        (["a.png", "a.cls", "a.CLS"], "sample a has two labels, a.cls and a.CLS"),
+        (["in/a.png", "in/a.cls", "in/a.png", "in/a.cls"], "in/a has two inputs, in/a.png and in/a.png"),
+    ],
+)
+def test_two_inputs_or_labels_of_one_sample_are_refused(tmp_path, members, named):
+    with tarfile.open(tmp_path / "0.tar", "w") as tar:
+        for member in members:
+            content = b"1" if member.lower().endswith(".cls") else encoded(0)
+            found = tarfile.TarInfo(member)
+            found.size = len(content)
+            tar.addfile(found, io.BytesIO(content))
+    with pytest.raises(DataError, match=named):
+        load(FilesConfig(path=str(tmp_path)))
 
 
 def test_shards_of_another_form_are_refused(tmp_path):

@@ -100,6 +100,15 @@ def test_a_run_that_is_resumed_within_an_epoch_has_the_same_samples_and_draws(da
     assert facts(resumed) == facts(whole)
 
 
+@pytest.mark.parametrize(("data", "flags"), [("in_memory", ""), ("by_index", "--data.loaders 0")])
+def test_a_run_that_is_resumed_with_other_samples_says_so(data, flags, monkeypatch, recwarn):
+    stopped = trained(data, flags, SignalAt(6), name="stopped")
+    recwarn.clear()
+    monkeypatch.setattr(own_samples, "INPUTS", own_samples.INPUTS.flip(0))
+    trained(data, flags, resumed=RunFolder(Path(stopped.run)), name="stopped")
+    assert ["train" in str(each.message) for each in recwarn if "began" in str(each.message)] == [True]
+
+
 def test_samples_differ_from_epoch_to_epoch_and_evaluations_do_not():
     data = load(Custom("own_samples:with_draws", (("loaders", 0),)))
     first, again, second = (data.training_batch(torch.arange(5), 0, epoch).inputs for epoch in (0, 0, 1))
@@ -186,6 +195,11 @@ def test_an_iterable_data_set_has_one_order_and_an_end():
         )
     with pytest.raises(DataError, match="how many classes"):
         trained("in_a_row", "--data.loaders 0")
+
+
+def test_an_iterable_data_set_may_have_its_labels_in_one_place():
+    found = trained("in_a_row_with_labels", "--data.loaders 0")
+    assert facts(found) == facts(trained("in_a_row", "--data.loaders 0 --data.outputs 3"))
 
 
 def test_a_part_is_held_out_as_from_memory():

@@ -74,7 +74,7 @@ def test_a_picture_of_another_size(tmp_path):
         ("t.csv", "a,b,label\n1,x,0\n", "line 2: 'x' is not a number"),
         ("t.npz", "no archive", "cannot be read"),
         ("t.txt", "", "is no folder of pictures and no .csv"),
-        ("cat/1.png", "no picture", "no picture that can be read"),
+        ("cat/1.png", "no picture", "1.png is damaged or no picture\n"),
     ],
 )
 def test_what_cannot_be_read_is_named(tmp_path, name, content, sentence):

@@ -24,6 +24,8 @@ Cost = Literal["steps", "time", "bytes"]
 COSTS: tuple[Cost, ...] = ("steps", "time", "bytes")
 MOST_STYLES = 8
 """With more rows, curves are of tuned rows and of variants without a sweep, and the points of a variant look alike."""
+MOST_BANDS = 4
+"""With more curves, bands hide each other, so only the reference and the tuned rows have one."""
 MOST_TICKS = 5
 WIDE = 20.0
 """Costs that differ by more than this factor have a logarithmic axis."""
@@ -53,23 +55,31 @@ def _panel(cost: Cost, lines: Sequence[Line], rows: Rows, words: Words) -> tuple
 
 
 def _curves(rows: Rows, words: Words) -> Iterator[tuple[Cost, Panel]]:
-    """The validations of each row against each cost, in a band."""
-    found = [(style, progress(row)) for row, style in _styles(rows)]
+    """The validations of each row against each cost; with few rows all have a band."""
+    drawn = _styles(rows)
+    banded = [row for row, _ in drawn] if len(drawn) <= MOST_BANDS else [rows.reference, *rows.tuned]
+    found = [
+        (style, values, any(row is each for each in banded))
+        for row, style in drawn
+        if (values := progress(row)) is not None
+    ]
     for number, cost in enumerate(COSTS):
-        lines = [
-            _curve(style, values[:, :, number], values[:, :, -1], rows.measure)
-            for style, values in found
-            if values is not None and values[:, :, number].all()  # one worker sends nothing
-        ]
+        lines = list[Line]()
+        for style, values, has_band in found:
+            # One worker sends nothing, and others may not before their first validation.
+            paid = (values[:, :, number] > 0).all(axis=0)
+            if paid.any():
+                chosen = values[:, paid]
+                lines.append(_curve(style, chosen[:, :, number], chosen[:, :, -1], rows.measure, has_band))
         if lines:
             yield _panel(cost, lines, rows, words)
 
 
-def _curve(style: Style, costs: Array, values: Array, measure: Measure) -> Line:
+def _curve(style: Style, costs: Array, values: Array, measure: Measure, has_band: bool) -> Line:
     """The means over the seeds, which are the rows of both arrays."""
     intervals = [interval_of(each) for each in values.T.tolist()]
     x, y = costs.mean(axis=0), np.array([each.mean for each in intervals])
-    if len(values) == 1:
+    if len(values) == 1 or not has_band:
         return Line(style, x, y)
     half = np.array([each.half for each in intervals])
     return Line(style, x, y, y - half, _possible(y + half, measure))

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from shoal.compare.comparison_report import figure_of
 from shoal.compare.repeated.figures import figures
@@ -20,13 +21,22 @@ from shoal.report.plain_tables import records_to_csv
 from shoal.words import Words
 
 
+class Trained(NamedTuple):
+    """What became of the runs of a comparison."""
+
+    finished: list[Path]
+    failed: dict[str, str]
+    """Why, by the name of the variant."""
+
+
 def judged_rows(
-    runs: Sequence[Path], variants: Sequence[Variant], folder: Path, command: str, words: Words
+    trained: Trained, variants: Sequence[Variant], folder: Path, command: str, words: Words
 ) -> Rows:
     """Read the finished runs of these variants, and write the page about them: `command` made it."""
     from shoal.compare.machine import machine  # loads torch
 
-    rows = rows_of(runs, {each.name: Place(each.row, each.swept_from) for each in variants})
+    places = {each.name: Place(each.row, each.swept_from) for each in variants}
+    rows = rows_of(trained.finished, places, trained.failed)
     drawings, columns = figures(rows, words)
     document = linked(_document(rows, drawings, command, machine(), words), folder)
     write_files(

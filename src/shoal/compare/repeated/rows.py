@@ -4,7 +4,7 @@ Runs with the same seed start from the same weights and take the same batches, s
 luck falls on both. What is best of a sweep is decided on the validation set alone; the test set shows the result.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -23,6 +23,17 @@ class Place:
 
     row: str
     swept_from: str
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A row without numbers, because a run of it failed: the mean of the others would count only the lucky seeds."""
+
+    name: str
+    swept_from: str
+    run: str
+    """The first run that failed."""
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -96,6 +107,7 @@ class Rows:
     reference: Row
     tuned: tuple[Row, ...]
     """Of each variant that was swept, the row with the best mean on the validation set."""
+    failed: tuple[Failed, ...] = ()
 
     @property
     def measure(self) -> Measure:
@@ -133,35 +145,51 @@ class Rows:
         return "better" if difference.mean * self.measure.sign > 0 else "worse"
 
 
-def rows_of(folders: Sequence[Path], places: dict[str, Place]) -> Rows:
-    """The rows of finished runs, whose folders have a place each, by name."""
-    comparison = compare(folders)
+def rows_of(
+    folders: Sequence[Path], places: Mapping[str, Place], reasons: Mapping[str, str] | None = None
+) -> Rows:
+    """The rows of finished runs, whose folders have a place each, by name; why others failed is in `reasons`."""
+    failed = tuple(_failed(places, reasons or {}))
+    without = {each.name for each in failed}
+    comparison = compare([path for path in folders if _shown(places[path.name].row) not in without])
     entries = comparison.entries
     measure = Measure("accuracy" if all(map(_has_accuracy, entries)) else "loss")
     found: dict[str, list[ComparedRun]] = {}
     for entry in entries:
         found.setdefault(places[entry.name].row, []).append(entry)
-    rows = [
-        Row(name.replace(",", " "), places[name].swept_from, tuple(runs), measure)
-        for name, runs in found.items()
-    ]
+    rows = [Row(_shown(name), places[name].swept_from, tuple(runs), measure) for name, runs in found.items()]
     tuned = [
-        best for family in dict.fromkeys(row.swept_from for row in rows) if (best := _best(family, rows))
+        best
+        for family in dict.fromkeys(row.swept_from for row in rows)
+        if (best := _best(family, rows, any(each.swept_from == family for each in failed)))
     ]
     first = next((row for row in rows if comparison.reference in row.runs), rows[0])
     chosen = (row for row in tuned if row.swept_from == first.swept_from)
-    return Rows(tuple(rows), next(chosen, first), tuple(tuned))
+    return Rows(tuple(rows), next(chosen, first), tuple(tuned), failed)
+
+
+def _shown(row: str) -> str:
+    return row.replace(",", " ")
+
+
+def _failed(places: Mapping[str, Place], reasons: Mapping[str, str]) -> Iterator[Failed]:
+    """A row for each first run that failed."""
+    firsts: dict[str, str] = {}
+    for run in reasons:
+        firsts.setdefault(places[run].row, run)
+    for row, run in firsts.items():
+        yield Failed(_shown(row), places[run].swept_from, run, reasons[run])
 
 
 def _has_accuracy(entry: ComparedRun) -> bool:
     return any(entry.run.result.get(f"{split}_accuracy") is not None for split in ("validation", "test"))
 
 
-def _best(family: str, rows: Sequence[Row]) -> Row | None:
+def _best(family: str, rows: Sequence[Row], others_failed: bool) -> Row | None:
     """The best row of a swept variant on the validation set; None without one, and without a choice."""
     of_family = [row for row in rows if family and row.swept_from == family]
     means = [(row, result.mean) for row in of_family if (result := row.result("validation"))]
-    if len(of_family) < 2 or len(means) < len(of_family):
+    if len(of_family) + others_failed < 2 or not means or len(means) < len(of_family):
         return None
     return max(means, key=lambda pair: pair[0].measure.sign * pair[1])[0]
 

@@ -15,13 +15,14 @@ TUNED = " †"
 
 
 def row_table(rows: Rows, words: Words) -> tuple[list[str], list[list[str]]]:
-    """Header, and a row for each variant and setting."""
+    """Header, and a row for each variant and setting; those that failed come last, without numbers."""
     cells = [_cells(row, rows, words) for row in rows.rows]
     shown = [column for column in COLUMNS if any(each[column] != "–" for each in cells)]
     names = {"reference": rows.reference.name}
     of_measure = {split: f"repeated.{split}_{rows.measure.key}" for split in ("validation", "test")}
     header = [words(of_measure.get(column, f"repeated.column.{column}"), **names) for column in shown]
-    return header, [[each[column] for column in shown] for each in cells]
+    failed = [[each.name, *["–"] * (len(shown) - 1)] for each in rows.failed]
+    return header, [*([each[column] for column in shown] for each in cells), *failed]
 
 
 def row_legend(rows: Rows, words: Words) -> str:
@@ -33,6 +34,8 @@ def row_legend(rows: Rows, words: Words) -> str:
         sentences.append(
             words("repeated.legend.difference", reference=rows.reference.name, split=_split(rows, words))
         )
+    if rows.failed:
+        sentences.append(words("repeated.legend.failed"))
     if rows.tuned:
         sentences.append(words("repeated.legend.tuned", mark=TUNED.strip()))
     return reduce(lambda first, last: words("join.sentences", first=first, last=last), sentences)
@@ -44,6 +47,8 @@ def row_notes(rows: Rows, words: Words) -> list[str]:
 
 
 def _notes(rows: Rows, words: Words) -> Iterator[str]:
+    for each in rows.failed:
+        yield words("repeated.note.failed", name=each.run, why=each.reason)
     if not any(row.result("validation") for row in rows.rows):
         yield words("repeated.note.validation")
     delayed = [row.name for row in rows.rows if row.was_delayed]

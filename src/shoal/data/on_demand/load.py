@@ -7,7 +7,7 @@ from shoal.config.sections.data import FilesConfig
 from shoal.data.dataset import Augment, DataSet
 from shoal.data.holdout import hold_out
 from shoal.data.on_demand.pictures import picture_sources
-from shoal.data.on_demand.shards import shard_sources
+from shoal.data.on_demand.shards import has_tars, shard_sources
 from shoal.data.on_demand.source import Source
 from shoal.data.on_demand.split import on_demand
 from shoal.data.on_demand.tokens import token_sources
@@ -57,7 +57,7 @@ FORMS: list[tuple[Callable[[Path], bool], Callable[[Path, FilesConfig], dict[str
         ),
     ),
     (
-        lambda path: path.is_dir() and any(parts_of(path)["train"].glob("*.tar")),
+        lambda path: path.is_dir() and has_tars(parts_of(path)["train"]),
         lambda path, config: shard_sources(path, config.path, config.size),
     ),
     (Path.is_dir, lambda path, config: picture_sources(path, config.path, config.size)),

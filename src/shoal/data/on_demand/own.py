@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils.data import IterableDataset
 
 from shoal.data.dataset import Draw
@@ -35,18 +36,23 @@ def own_source(dataset: Any, name: str) -> Source:
     return kind(dataset, name, length)
 
 
+def _known_labels(dataset: Any, length: int) -> Tensor | None:
+    """The class of every sample, where the data set has them in one place."""
+    try:
+        labels = labels_of(dataset)
+    except (DataError, TypeError, ValueError, RuntimeError):
+        return None
+    is_known = len(labels) == length and not labels.is_floating_point() and labels.ndim == 1
+    return labels.long() if is_known else None
+
+
 class Indexed(Source):
     """A map-style data set. Whatever it draws for a sample follows from (seed, epoch, number)."""
 
     def __init__(self, dataset: Any, name: str, length: int) -> None:
         self.name = name
         self._dataset, self._length = dataset, length
-        try:
-            labels = labels_of(dataset)
-        except (DataError, TypeError, ValueError, RuntimeError):
-            return
-        if len(labels) == length and not labels.is_floating_point() and labels.ndim == 1:
-            self.labels = labels.long()
+        self.labels = _known_labels(dataset, length)
 
     def __len__(self) -> int:
         return self._length
@@ -69,6 +75,7 @@ class Stream(Source):
     def __init__(self, dataset: Any, name: str, length: int) -> None:
         self.name = name
         self._dataset, self._length = dataset, length
+        self.labels = _known_labels(dataset, length)
         self._pass: Iterator[Any] | None = None
         self._next, self._draw = 0, Draw(0, 0)
 

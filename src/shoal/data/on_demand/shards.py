@@ -14,12 +14,15 @@ import torch
 
 from shoal.data.dataset import Draw
 from shoal.data.on_demand.source import Source
-from shoal.data.own.files import PICTURES, decoded, has_colour, parts_of
+from shoal.data.own.files import PICTURES, decoded, has_colour, parts_of, unreadable
 from shoal.errors import DataError
 
 LABEL = ".cls"
 INPUTS = {*PICTURES, ".npy"}
-FORM = "A sample is two files of one name: 0001.jpg (a picture) or 0001.npy, and 0001.cls, the number of its class."
+FORM = (
+    "A sample is two files of one name: 0001.jpg (a picture) or 0001.npy, and 0001.cls, the number of its class; the "
+    "name ends at the first dot."
+)
 
 
 class Place(NamedTuple):
@@ -32,9 +35,12 @@ class Place(NamedTuple):
 
     def read(self) -> io.BytesIO:
         """The bytes as a file; its name is for errors."""
-        with self.shard.open("rb") as file:
-            file.seek(self.offset)
-            found = io.BytesIO(file.read(self.size))
+        try:
+            with self.shard.open("rb") as file:
+                file.seek(self.offset)
+                found = io.BytesIO(file.read(self.size))
+        except OSError as error:
+            raise unreadable(str(self.shard), error) from None
         found.name = str(self)
         return found
 
@@ -80,6 +86,7 @@ class Shards(Source):
 def samples_of(shard: Path) -> list[tuple[Place, int]]:
     """The places of all inputs in a tar file, with their labels."""
     inputs, labels = dict[str, Place](), dict[str, int]()
+    names = dict[tuple[str, str], str]()
     end = 0
     try:
         with tarfile.open(shard, "r:") as tar:
@@ -89,6 +96,11 @@ def samples_of(shard: Path) -> list[tuple[Place, int]]:
                 stem, dot, rest = name.partition(".")
                 key, suffix = f"{folder}/{stem}", f"{dot}{rest}".lower()
                 end = member.offset_data + member.size
+                if suffix == LABEL or suffix in INPUTS:
+                    kind = "labels" if suffix == LABEL else "inputs"
+                    if (key, kind) in names:
+                        raise _twice(shard, key.lstrip("/"), kind, names[key, kind], member.name)
+                    names[key, kind] = member.name
                 if suffix == LABEL:
                     labels[key] = _label(tar, member, shard)
                 elif suffix in INPUTS:
@@ -110,6 +122,13 @@ def samples_of(shard: Path) -> list[tuple[Place, int]]:
     return [(place, labels[key]) for key, place in inputs.items()]
 
 
+def _twice(shard: Path, key: str, kind: str, first: str, second: str) -> DataError:
+    return DataError(
+        f"{shard}: sample {key} has two {kind}, {first} and {second}",
+        "In a tar file each sample needs a name of its own: one input and one label.",
+    )
+
+
 def _label(tar: tarfile.TarFile, member: tarfile.TarInfo, shard: Path) -> int:
     file = tar.extractfile(member)
     text = b"" if file is None else file.read(100)
@@ -120,10 +139,28 @@ def _label(tar: tarfile.TarFile, member: tarfile.TarInfo, shard: Path) -> int:
 
 def shard_sources(path: Path, name: str, size: int | None) -> dict[str, Source]:
     """FOLDER/*.tar, or FOLDER/train/*.tar and FOLDER/test/*.tar."""
-    parts = parts_of(path)
-    train = Shards(name, sorted(parts.pop("train").glob("*.tar")), size)
-    others = {
-        split: Shards(name, sorted(folder.glob("*.tar")), size, train.colour)
-        for split, folder in parts.items()
-    }
+    parts = {split: tars(folder) for split, folder in parts_of(path).items()}
+    train = Shards(name, parts.pop("train"), size)
+    others = {split: Shards(name, shards, size, train.colour) for split, shards in parts.items()}
     return {"train": train, **others}
+
+
+def has_tars(folder: Path) -> bool:
+    """Whether a folder has tar files, compressed or not."""
+    return any(folder.glob("*.tar")) or bool(_compressed(folder))
+
+
+def tars(folder: Path) -> list[Path]:
+    """The tar files of a folder, in the order of their names."""
+    if found := sorted(folder.glob("*.tar")):
+        return found
+    if compressed := _compressed(folder):
+        raise DataError(
+            f"{folder} has no .tar file; found {compressed[0].name}: write plain tar",
+            "Samples are read in any order, so gunzip, or its like, first.",
+        )
+    raise DataError(f"{folder} has no .tar file", FORM)
+
+
+def _compressed(folder: Path) -> list[Path]:
+    return sorted([*folder.glob("*.tar.*"), *folder.glob("*.tgz")])

@@ -114,7 +114,7 @@ def decoded(file: Path | BinaryIO, colour: bool, size: int | None = None) -> Ten
 
 def _opened(file: Path | BinaryIO) -> Any:
     try:
-        from PIL import Image
+        from PIL import Image, UnidentifiedImageError
     except ModuleNotFoundError:
         raise DataError("pictures need the package pillow", "pip install pillow") from None
 
@@ -124,7 +124,18 @@ def _opened(file: Path | BinaryIO) -> Any:
             return image
     except (OSError, ValueError, SyntaxError) as error:
         name = file if isinstance(file, Path) else file.name
-        raise DataError(f"{name} is no picture that can be read: {error}") from None
+        if isinstance(error, OSError) and error.errno:
+            raise unreadable(str(name), error) from None
+        # Pillow would name the file once more, or an object in memory.
+        why = "" if isinstance(error, UnidentifiedImageError) else f": {error}"
+        raise DataError(f"{name} is damaged or no picture{why}", "Copy it again, or remove it.") from None
+
+
+def unreadable(name: str, error: OSError) -> DataError:
+    """The error of a file that the system does not open."""
+    if isinstance(error, FileNotFoundError):
+        return DataError(f"{name} is gone", "It was there when the run began: put it back.")
+    return DataError(f"{name} cannot be read: {error.strerror}")
 
 
 def _csv(path: Path) -> Split:

@@ -12,7 +12,9 @@ import torch
 from shoal import __version__
 from shoal.comm.group import BUSY_S
 from shoal.comm.links.measure import Measured
+from shoal.config.sections.data import OwnData
 from shoal.events.clocks import ClockOffset
+from shoal.events.file import first_event
 from shoal.strategies.exchange.choice import Choice, CodecNotice
 from shoal.strategies.pieces.whole_tensors import WholeTensors
 from shoal.training import checkpoint
@@ -20,6 +22,7 @@ from shoal.training.evaluation import Metrics
 from shoal.training.hooks.hook import Hook
 from shoal.training.progress import Progress
 from shoal.training.run import Run
+from shoal.training.setup.data import identities
 from shoal.training.setup.links import link_event
 from shoal.training.weights import export_model
 
@@ -53,8 +56,11 @@ class Records(Hook):
             "time_ns": time.time_ns(),
             "total_steps": run.total_steps,
         }
+        data = identities(run.data) if isinstance(run.config.data, OwnData) and run.group.rank == 0 else []
+        self._compare_data(data)
         run.events.append(
             record
+            | {"data": data}
             | {"strategy": run.config.strategy, "workers": run.workers}
             | {"version": __version__, "torch": torch.__version__, "device": str(run.device)}
             | {"threads": torch.get_num_threads(), "cores": os.cpu_count()}
@@ -63,6 +69,17 @@ class Records(Hook):
         for link in links if run.group.rank == 0 else ():
             run.events.append(link_event(link))
         run.observer.started(run.config, run.folder, progress, run.total_steps, str(run.device))
+
+    def _compare_data(self, mine: list[str]) -> None:
+        """Warn if a resumed run has other samples than before: steps then have other ones, and some come twice."""
+        run = self._run
+        before = first_event(run.folder.events()).get("data", mine) if mine else []
+        if changed := [line.split()[0] for line in {*mine} ^ {*before}]:
+            warnings.warn(
+                f"data {run.data.name}: the samples of {' and '.join(sorted({*changed}))} are not those with which the "
+                "run began, or are in another order: it is no longer the run that was stopped",
+                stacklevel=2,
+            )
 
     def chose(self, choice: Choice) -> None:
         """Record why the workers chose their codec; each stage of a pipeline chooses for itself."""

@@ -22,9 +22,7 @@ def check_same_data(group: Group, data: DataSet) -> None:
     """
     if group.size == 1:
         return
-    splits = {"train": data.train, "validation": data.validation, "test": data.test}
-    mine = [f"{name} {len(split)} {split.signature}" for name, split in splits.items() if split is not None]
-    rank_0, *others = [text.split("\n") for text in gather_texts(group, "\n".join(mine))]
+    rank_0, *others = [text.split("\n") for text in gather_texts(group, "\n".join(identities(data)))]
     for rank, theirs in enumerate(others, 1):
         for ours, other in zip(rank_0, theirs, strict=False):
             if ours == other:
@@ -34,6 +32,12 @@ def check_same_data(group: Group, data: DataSet) -> None:
             if number == their_number:
                 fault = f"has other samples of {split} than rank 0, or in another order"
             raise DataError(f"data {data.name}: rank {rank} {fault}", HINT)
+
+
+def identities(data: DataSet) -> list[str]:
+    """For each split its name, the number of its samples, and a checksum of them in their order."""
+    splits = {"train": data.train, "validation": data.validation, "test": data.test}
+    return [f"{name} {len(split)} {split.signature}" for name, split in splits.items() if split is not None]
 
 
 HINT = (
