@@ -7,7 +7,7 @@ import time
 import pytest
 import torch
 
-from shoal.comm.group import SlowMemberWarning
+from shoal.comm.group import ANYONE, SlowMemberWarning
 from shoal.comm.liveness import judge
 from shoal.comm.threads.group import ThreadGroup, run_threads
 from shoal.comm.traced import traced
@@ -196,3 +196,22 @@ def test_errors_in_a_smaller_group_name_ranks_of_the_world():
     with pytest.raises(MemberError) as caught:
         run_threads(4, work, limit_s=0.5)
     assert caught.value.rank == 3
+
+
+def test_a_member_whose_message_has_just_come_may_send_although_its_thread_has_not_run_yet():
+    def is_over(work, seconds=0.5):
+        end = time.monotonic() + seconds
+        while not (over := work.done()) and time.monotonic() < end:
+            time.sleep(0.01)
+        return over
+
+    server, other, client = ThreadGroup.world(3)
+    answer = client.recv(torch.empty(1), 0)
+    assert not is_over(answer), "it has noted that it waits for the server"
+    other.close()
+    server.send(torch.ones(1), 2).wait()
+    request = server.recv(torch.empty(1), ANYONE)
+    assert not is_over(request), "nobody has sent yet, and the client may"
+    client.send(torch.ones(1), 0).wait()
+    request.wait()
+    assert request.source == 2

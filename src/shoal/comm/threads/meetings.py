@@ -69,6 +69,10 @@ class ThreadMember:
         member, reported_ns = self._wait
         return member if still_waits(reported_ns, self.alive_ns) else None
 
+    def called(self) -> None:
+        """Note that what it waited for has come: it waits no longer, although its thread may not have run yet."""
+        self._wait = None, 0
+
     def beat(self, busy_s: float = 0.0) -> None:
         """Note that the thread makes progress, or will have made some after `busy_s`."""
         self.alive_ns = time.monotonic_ns() + int(1e9 * busy_s)
@@ -219,6 +223,8 @@ class World:
                 meeting.error = error
             with self.changed:
                 meeting.over = True
+                for member in self.members:
+                    member.called()
                 self.changed.notify_all()
         return meeting
 
@@ -257,6 +263,7 @@ class World:
             ask.tensor.copy_(message.tensor.reshape(ask.tensor.shape))
         ask.meeting.source = message.sender
         ask.meeting.over = True
+        self.members[receiver].called()
         self.changed.notify_all()
 
     def leave(self, member: ThreadMember) -> None:
