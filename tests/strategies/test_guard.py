@@ -12,7 +12,8 @@ from shoal.comm.threads.group import ThreadGroup, run_threads
 from shoal.errors import ConfigError, DivergedError, NothingCountedError
 from shoal.strategies.exchange.exchange import AllReduce
 from shoal.strategies.exchange.rules import ROBUST, Robust
-from shoal.strategies.guard import ROW, Guard, Remedies, square_of
+from shoal.strategies.guard import ROW, Guard, square_of
+from shoal.strategies.not_finite import Remedies
 from shoal.strategies.strategy import Share
 
 TOLERATES_ONE = Robust(ROBUST["median"], bad=1)

@@ -3,7 +3,7 @@
 import pytest
 
 from shoal.config.read import read
-from shoal.strategies.guard import Remedies
+from shoal.strategies.not_finite import Remedies
 from shoal.training.build import remedies_of
 
 

@@ -12,7 +12,7 @@ from shoal.events.file import EventFile, read_events
 from shoal.events.folder import RunFolder
 from shoal.events.spans import HostClock, SpanRecorder
 from shoal.events.steps import steps_of
-from shoal.strategies.guard import Remedies
+from shoal.strategies.not_finite import Remedies
 from shoal.strategies.strategy import StepResult
 from shoal.training import worker
 from shoal.training.observer import Silent

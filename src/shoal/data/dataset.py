@@ -16,6 +16,8 @@ from shoal.data.seeds import hashed, seed_for
 from shoal.nested import Nested
 
 SCALE_BITS = 16
+BYTES = 256
+"""The vocabulary of text: its bytes."""
 
 
 @dataclass(frozen=True, eq=False)

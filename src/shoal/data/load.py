@@ -20,7 +20,7 @@ from shoal.config.sections.data import (
     SyntheticConfig,
 )
 from shoal.config.sections.values import Custom
-from shoal.data.dataset import Augment, DataSet, Split
+from shoal.data.dataset import BYTES, Augment, DataSet, Split
 from shoal.data.holdout import hold_out, only
 from shoal.data.on_demand.load import load_files
 from shoal.data.own.load import load_own
@@ -31,7 +31,6 @@ from shoal.data.synthetic import synthetic
 from shoal.errors import ConfigError, DataError, unknown
 
 CLASSES = 10
-BYTES = 256
 TEST_PART_OF_ALICE = 10
 """The last tenth of the book is the test set."""
 # Mean and standard deviation of each channel of the published training sets, for pixels from 0 to 1.

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from shoal.config.sections.data import SyntheticConfig
-from shoal.data.dataset import DataSet, Split
+from shoal.data.dataset import BYTES, DataSet, Split
 from shoal.data.seeds import generator_for
 from shoal.errors import ConfigError
 
@@ -109,7 +109,7 @@ def _text(config: SyntheticConfig) -> DataSet:
         text = ALPHABET[text]
         return Split(text[:, :-1].to(torch.uint8), text[:, 1:].contiguous())
 
-    return _data_set(config, make, outputs=256, std=None)
+    return _data_set(config, make, outputs=BYTES, std=None)
 
 
 TASKS: dict[str, Callable[[SyntheticConfig], DataSet]] = {

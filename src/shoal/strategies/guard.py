@@ -13,6 +13,7 @@ from shoal.comm.group import Group
 from shoal.errors import ConfigError, DivergedError, NothingCountedError
 from shoal.strategies.exchange.exchange import Exchange
 from shoal.strategies.loss_scale import LossScale
+from shoal.strategies.not_finite import ALL_REMEDIES, Remedies, what_is_bad, workers_of
 from shoal.strategies.strategy import Share
 
 GIANT = 1e4
@@ -85,43 +86,6 @@ class LaterVerdict(NamedTuple):
     scale: Tensor | None
     settle: Callable[[], int]
     """Decides on the host, as `decide`; returns the stop signal."""
-
-
-class Remedies(NamedTuple):
-    """The remedies against bad gradients that the settings of a run allow: hints offer nothing else."""
-
-    clips: bool = True
-    """`--clip-norm`, unless it is set already"""
-    skips: bool = True
-    """`--train.on_nonfinite skip`"""
-    exchanges: bool = True
-    """`--exchange robust:median`"""
-
-    @property
-    def hint(self) -> str:
-        """What to try.
-
-        >>> Remedies().hint
-        'Try a tenth of the learning rate, --clip-norm 1, or --train.on_nonfinite skip.'
-        >>> Remedies(clips=False, skips=False).hint
-        'Try a tenth of the learning rate.'
-        """
-        clip, skip = ", --clip-norm 1" * self.clips, "--train.on_nonfinite skip" * self.skips
-        return f"Try a tenth of the learning rate{clip}{', or ' if clip and skip else ' or ' * bool(skip)}{skip}."
-
-    @property
-    def against_giants(self) -> str:
-        """What to do about a gradient that dominates the others, if that is a fault.
-
-        >>> Remedies(exchanges=False).against_giants
-        ': if that is a fault, --clip-norm limits the step'
-        """
-        found = ["--exchange robust:median tolerates it"] * self.exchanges
-        found += ["--clip-norm limits the step"] * self.clips
-        return f": if that is a fault, {', and '.join(found)}" if found else ""
-
-
-ALL_REMEDIES = Remedies()
 
 
 class Guard:
@@ -276,7 +240,7 @@ class Guard:
             if self.loss_scale is not None:
                 self.loss_scale.was_finite()
             return GuardVerdict(like.new_full((), self._last_loss), True, stop_signal, scale)
-        what, hint = _what_is_bad(bad, losses, squares, self._replica_size), self._remedies.hint
+        what, hint = what_is_bad(bad, losses, squares, self._replica_size), self._remedies.hint
         # With finite losses it was backward that overflowed.
         if self.loss_scale is not None and math.isfinite(sum(losses)):
             if self.loss_scale.overflowed():
@@ -341,7 +305,7 @@ class Guard:
         self._times_giant[rank] += 1
         times_so_far = repeated(self._times_giant[rank])
         if self._group.rank == 0 and times_so_far is not None:
-            name = _workers(rank, self._replica_size)
+            name = workers_of(rank, self._replica_size)
             warnings.warn(
                 f"the norm of {name}'s gradient is {math.sqrt(largest):.3g}, and the largest of the others "
                 f"{math.sqrt(others):.3g}{times_so_far}{self._remedies.against_giants}",
@@ -358,45 +322,3 @@ def _bad(losses: Sequence[float], squares: Sequence[float]) -> tuple[int, ...]:
         for rank, (loss, square) in enumerate(zip(losses, squares, strict=True))
         if not (math.isfinite(loss) and math.isfinite(square))
     )
-
-
-def _workers(replica: int, size: int) -> str:
-    """The workers of a replica of the model, whose ranks follow each other.
-
-    >>> _workers(1, size=1), _workers(1, size=4)
-    ('rank 1', 'ranks 4–7')
-    """
-    return f"rank {replica}" if size == 1 else f"ranks {replica * size}–{(replica + 1) * size - 1}"
-
-
-def _what_is_bad(
-    bad: Sequence[int], losses: Sequence[float], squares: Sequence[float], replica_size: int = 1
-) -> str:
-    """Which replicas' gradients or losses are not finite, and the largest norm of the others.
-
-    A gradient is named before the loss: a worker whose gradient is finite is bad because of its loss.
-
-    >>> _what_is_bad([1], [1.0, 1.0, 1.0], [0.25, math.nan, 0.09])
-    "the norm of rank 1's gradient is nan (the largest of the others is 0.5)"
-    >>> _what_is_bad([0], [math.inf, 1.0], [math.nan, 4.0])
-    "the norm of rank 0's gradient is nan and its loss inf (the largest of the others is 2)"
-    >>> _what_is_bad([1], [1.0, 1.0], [0.25, math.nan], replica_size=2)
-    "the norm of ranks 2–3's gradient is nan (the largest of the others is 0.5)"
-    """
-    by_norm = [rank for rank in bad if not math.isfinite(squares[rank])]
-    by_loss = [rank for rank in bad if rank not in by_norm]
-    parts: list[str] = []
-    if by_norm:
-        names = " and ".join(f"{_workers(rank, replica_size)}'s" for rank in by_norm)
-        values = " and ".join(_value(losses[rank], squares[rank]) for rank in by_norm)
-        parts.append(f"the norm of {names} gradient is {values}")
-    parts += [f"{_workers(rank, replica_size)}'s loss is {losses[rank]:g}" for rank in by_loss]
-    good = [math.sqrt(square) for rank, square in enumerate(squares) if rank not in bad]
-    others = f" (the largest of the others is {max(good):.3g})" if good else ""
-    return " and ".join(parts) + others
-
-
-def _value(loss: float, square: float) -> str:
-    """The norm; also the loss if it is not finite."""
-    about_loss = "" if math.isfinite(loss) else f" and its loss {loss:g}"
-    return f"{math.sqrt(square):g}{about_loss}"

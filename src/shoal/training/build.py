@@ -35,10 +35,11 @@ from shoal.prune.masks import WeightMasks
 from shoal.strategies.exchange.build import build_exchange
 from shoal.strategies.exchange.exchange import Exchange
 from shoal.strategies.exchange.kept import KeptOnly
-from shoal.strategies.guard import Guard, Remedies, exact_total
+from shoal.strategies.guard import Guard, exact_total
 from shoal.strategies.layout.layout import Layout
 from shoal.strategies.leaf_sums import total_of_rows
 from shoal.strategies.loss_scale import LossScale
+from shoal.strategies.not_finite import Remedies
 from shoal.strategies.pieces.freed_memory import return_large_memory_at_once
 from shoal.strategies.replicas.sync import SyncParts
 from shoal.strategies.replicas.user_sync import build_user_sync
@@ -69,6 +70,12 @@ SYNCS: dict[str, str] = {
 """What builds each sync from `SyncParts` and its own settings. A run imports its own alone."""
 
 
+COUPLED = (
+    "--train.coupled: the loss of a sample depends on the others that its worker computes with it, so results "
+    "depend on the number of workers and on --micro-batch"
+)
+
+
 def build(
     config: RunConfig,
     device: torch.device,
@@ -84,18 +91,13 @@ def build(
         return_large_memory_at_once()
     group.beat(BUSY_S)  # reading a data set may take long while other workers wait
     dataset = load(config.data)
-    if isinstance(config.data, OwnData):
-        check_same_data(group, dataset)
+    identities = check_same_data(group, dataset) if isinstance(config.data, OwnData) else ()
     dataset = dataset.to(device)
     model, counts = build_checked(config, dataset)
     if counts:
         config.check_found(COUNTED)
     if config.train.coupled and group.rank == 0:
-        warnings.warn(
-            "--train.coupled: the loss of a sample depends on the others that its worker computes with it, so results "
-            "depend on the number of workers and on --micro-batch",
-            stacklevel=2,
-        )
+        warnings.warn(COUPLED, stacklevel=2)
     measures = build_measures(config, model, dataset)
     best = BestEpoch.of(config.stop, dataset, measures)
     widths, rewound = prepare(model, config, mapped(Tensor.cpu, few_inputs(dataset)), resumed)
@@ -132,6 +134,7 @@ def build(
         config=config,
         device=device,
         data=dataset,
+        identities=identities,
         model=layout.model,
         params=layout.params,
         strategy=strategy,

@@ -6,7 +6,8 @@ import torch
 from torch import nn
 
 from shoal.config.schema import RunConfig
-from shoal.data.load import BYTES, load
+from shoal.data.dataset import BYTES
+from shoal.data.load import load
 from shoal.errors import ConfigError
 from shoal.training.build import torch_settings
 from shoal.training.reopen import saved_model

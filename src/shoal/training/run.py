@@ -36,6 +36,8 @@ class Run:
     """The settings, completed while building, for example with the cuts of a pipeline."""
     device: torch.device
     data: DataSet
+    identities: Sequence[str]
+    """Of data of the user's own, what identifies the samples of each split: a resumed run is compared with it."""
     model: nn.Module
     """This worker's part of the model."""
     params: dict[str, Tensor]

@@ -16,7 +16,7 @@ import torch
 from shoal.errors import DivergedError
 from shoal.events.file import EventFile
 from shoal.events.spans import KEPT_EVERY, MAPPED, Span, SpanRecorder, totals_ns
-from shoal.strategies.guard import ALL_REMEDIES, Remedies
+from shoal.strategies.not_finite import ALL_REMEDIES, Remedies
 from shoal.strategies.strategy import StepResult
 from shoal.training.observer import Observer
 from shoal.training.progress import Progress

@@ -7,14 +7,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from shoal.data.dataset import Draw
+from shoal.data.dataset import BYTES, Draw
 from shoal.data.on_demand.source import Source
 from shoal.errors import DataError
 
 AT_ONCE = 1 << 24
 """Tokens that are in memory while the largest one is searched for."""
 TokenType = Literal["uint8", "uint16", "uint32"]
-BYTES = 256
 
 
 class Tokens(Source):

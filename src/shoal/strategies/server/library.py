@@ -13,9 +13,10 @@ from shoal.config.sections.values import Count, NonNegative, Number
 from shoal.errors import ConfigError
 from shoal.models.common import check_has_values
 from shoal.strategies.exchange.exchange import AllReduce
-from shoal.strategies.guard import Guard, Remedies
+from shoal.strategies.guard import Guard
 from shoal.strategies.library.divided_training import Trained
 from shoal.strategies.library.set_up import group_of
+from shoal.strategies.not_finite import Remedies
 from shoal.strategies.pieces.state import model_pieces
 from shoal.strategies.replicas.initial_state import sync_initial_state
 from shoal.strategies.server.messages import Request, RequestKind, ServerClient

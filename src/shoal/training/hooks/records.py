@@ -12,7 +12,6 @@ import torch
 from shoal import __version__
 from shoal.comm.group import BUSY_S
 from shoal.comm.links.measure import Measured
-from shoal.config.sections.data import OwnData
 from shoal.events.clocks import ClockOffset
 from shoal.events.file import first_event
 from shoal.strategies.exchange.choice import Choice, CodecNotice
@@ -22,7 +21,6 @@ from shoal.training.evaluation import Metrics
 from shoal.training.hooks.hook import Hook
 from shoal.training.progress import Progress
 from shoal.training.run import Run
-from shoal.training.setup.data import identities
 from shoal.training.setup.links import link_event
 from shoal.training.weights import export_model
 
@@ -56,7 +54,7 @@ class Records(Hook):
             "time_ns": time.time_ns(),
             "total_steps": run.total_steps,
         }
-        data = identities(run.data) if isinstance(run.config.data, OwnData) and run.group.rank == 0 else []
+        data = list(run.identities) if run.group.rank == 0 else []
         self._compare_data(data)
         run.events.append(
             record

@@ -14,15 +14,17 @@ from shoal.errors import ConfigError, DataError
 from shoal.training.progress import Progress
 
 
-def check_same_data(group: Group, data: DataSet) -> None:
+def check_same_data(group: Group, data: DataSet) -> list[str]:
     """Refuse to train if a worker's samples differ from rank 0's; the same error on all workers. A collective.
 
     Workers divide each batch by the indices of its samples, so a function that draws another order on each of them
-    would give some samples twice and others never. Costs one pass over samples in memory.
+    would give some samples twice and others never. Returns what identifies the samples. Costs one pass over samples in
+    memory.
     """
+    mine = identities(data)
     if group.size == 1:
-        return
-    rank_0, *others = [text.split("\n") for text in gather_texts(group, "\n".join(identities(data)))]
+        return mine
+    rank_0, *others = [text.split("\n") for text in gather_texts(group, "\n".join(mine))]
     for rank, theirs in enumerate(others, 1):
         for ours, other in zip(rank_0, theirs, strict=False):
             if ours == other:
@@ -32,6 +34,7 @@ def check_same_data(group: Group, data: DataSet) -> None:
             if number == their_number:
                 fault = f"has other samples of {split} than rank 0, or in another order"
             raise DataError(f"data {data.name}: rank {rank} {fault}", HINT)
+    return mine
 
 
 def identities(data: DataSet) -> list[str]:
