@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, get_args, get_origin
 
 from shoal.api import TAKES
-from shoal.config.kinds import Several, choices, kinds_of, literals
+from shoal.config.choices import choices, kinds_of
+from shoal.config.kinds import Several, literals
 from shoal.config.schema import SHORT_FLAGS, RunConfig
 from shoal.config.sections.sync import STRATEGIES
 from shoal.config.sections.values import AmongOrOwn, Custom, ImportPath

@@ -3,7 +3,8 @@
 import random
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
-from shoal.config.kinds import Several, choices, kinds_of, without_none
+from shoal.config.choices import choices, kinds_of
+from shoal.config.kinds import Several, without_none
 from shoal.config.schema import RunConfig
 
 _SMALL = "--device cpu --steps 1 --quiet --data synthetic --data.samples 20 --data.shape 4 --model linear"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from shoal.api import TAKES
-from shoal.config.kinds import choices, kinds_of
+from shoal.config.choices import choices, kinds_of
 from shoal.config.read import Tree, from_tree, known_flags, merge, path_of, read_recipe
 from shoal.config.schema import DECIDES_BITS, MAY_DIFFER, RunConfig, may_differ
 from shoal.errors import ConfigError

@@ -124,7 +124,7 @@ def _ownership(config: "RunConfig", data: "DataSet", lists: "list[Tensor]") -> "
 
 
 def _options(config: "RunConfig") -> dict[str, Any]:
-    from shoal.config.kinds import options_of
+    from shoal.config.choices import options_of
     from shoal.config.sections.values import Custom
 
     rule = config.partition

@@ -11,10 +11,11 @@ from itertools import chain, groupby
 from typing import Any, NamedTuple
 
 from shoal.cli import text
+from shoal.config.choices import choices, kinds_of
 from shoal.config.combinations import NEEDS, refused_with
 from shoal.config.features import FEATURES
 from shoal.config.flags import Flag, default_of, flags_of, usage_of
-from shoal.config.kinds import choices, describe, kinds_of, literals, without_none
+from shoal.config.kinds import describe, literals, without_none
 from shoal.config.mesh import LAYOUT_AXES
 from shoal.config.schema import SHORT_FLAGS, RunConfig
 from shoal.config.sections.sync import OTHER_NAMES, STRATEGIES, unknown_strategy

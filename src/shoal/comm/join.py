@@ -151,22 +151,34 @@ def join(
     if place is None or world.store is None:
         group = _without_launcher(kind, limit_s)
     else:
-        group = join_in(
-            dist.PrefixStore(f"shoal/{place.attempt}/{world.num_joins}", world.store),
-            place.rank,
-            place.size,
-            kind=kind,
-            host=own_address(place.host, place.port),
-            limit_s=limit_s,
-            timeout_s=timeout_s,
-            facts=facts,
-            holder=None if place.launcher_holds_store else 0,
-            answering=lambda: answers_within(timeout_s, place.rank, place.host, place.port),
-        )
+        store = dist.PrefixStore(f"shoal/{place.attempt}/{world.num_joins}", world.store)
+        group = _of_launched(place, store, kind, limit_s, timeout_s, facts)
     world.num_joins += 1
     world.groups.append(group)
     _worlds[os.getpid(), place] = world
     return group
+
+
+def _of_launched(
+    place: WorkerAddress,
+    store: dist.Store,
+    kind: str,
+    limit_s: float,
+    timeout_s: float,
+    facts: Mapping[str, str] | None,
+) -> Group:
+    return join_in(
+        store,
+        place.rank,
+        place.size,
+        kind=kind,
+        host=own_address(place.host, place.port),
+        limit_s=limit_s,
+        timeout_s=timeout_s,
+        facts=facts,
+        holder=None if place.launcher_holds_store else 0,
+        answering=lambda: answers_within(timeout_s, place.rank, place.host, place.port),
+    )
 
 
 def _without_launcher(kind: str, limit_s: float) -> Group:

@@ -8,9 +8,9 @@ pair, name one feature in the row of the other; to add a feature, see `features.
 from collections.abc import Collection, Iterator
 from typing import get_args
 
+from shoal.config.choices import by_name
 from shoal.config.feature import OWN_ENGINES, Row, Settings, refused
 from shoal.config.features import COUNTED, FEATURES, NESTED
-from shoal.config.kinds import by_name
 from shoal.config.sections.sync import OWN_SYNC, STRATEGIES, SyncConfig
 from shoal.errors import ConfigError
 from shoal.strategies.pipeline.settings import PipelineConfig

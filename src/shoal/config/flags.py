@@ -14,7 +14,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin
 
-from shoal.config.kinds import UNIONS, Checked, Matching, Several, check, kinds_of, parse, without_none
+from shoal.config.choices import Checked, kinds_of
+from shoal.config.kinds import UNIONS, Matching, Several, check, parse, without_none
 from shoal.errors import ConfigError
 
 _TRUTH = ("true", "false", "yes", "no")

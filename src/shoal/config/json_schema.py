@@ -7,19 +7,9 @@ from collections.abc import Mapping
 from dataclasses import MISSING
 from typing import Annotated, Any, get_args, get_origin
 
+from shoal.config.choices import by_name, choices, kinds_of
 from shoal.config.flags import flags_of
-from shoal.config.kinds import (
-    UNIONS,
-    Among,
-    Limit,
-    Matching,
-    NotEmpty,
-    Several,
-    by_name,
-    choices,
-    kinds_of,
-    literals,
-)
+from shoal.config.kinds import UNIONS, Among, Limit, Matching, NotEmpty, Several, literals
 from shoal.config.schema import RunConfig
 from shoal.config.sections.sync import STRATEGIES
 from shoal.config.sections.values import AmongOrOwn, Custom

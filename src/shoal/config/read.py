@@ -16,19 +16,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_args
 
+from shoal.config.choices import by_name, choices, in_short, kinds_of
 from shoal.config.custom import FileText, from_file, like, trusted
 from shoal.config.flags import Flag, split
-from shoal.config.kinds import (
-    ImportPath,
-    Several,
-    by_name,
-    check,
-    choices,
-    in_short,
-    kinds_of,
-    literals,
-    parse,
-)
+from shoal.config.kinds import ImportPath, Several, check, literals, parse
 from shoal.config.mesh import LAYOUT_AXES, check_product
 from shoal.config.schema import SHORT_FLAGS, RunConfig
 from shoal.config.sections.sync import STRATEGIES, unknown_strategy

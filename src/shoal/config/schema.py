@@ -14,10 +14,10 @@ from fnmatch import fnmatchcase
 from importlib import import_module
 from typing import Any, Literal
 
+from shoal.config.choices import Checked
 from shoal.config.combinations import check_combinations
 from shoal.config.custom import require_consent
 from shoal.config.feature import settings_of
-from shoal.config.kinds import Checked
 from shoal.config.mesh import check_power_of_two, check_product, layout_of, parse_mesh
 from shoal.config.sections.data import DataConfig, DigitsConfig, GlobalConfig, PartitionConfig
 from shoal.config.sections.exchange import (

@@ -10,8 +10,8 @@ from dataclasses import MISSING, asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, cast, get_args, get_origin
 
+from shoal.config.choices import by_name, choices, kinds_of
 from shoal.config.conditions import Condition
-from shoal.config.kinds import by_name, choices, kinds_of
 from shoal.config.schema import RunConfig, check_consent
 from shoal.config.sections.values import Custom
 from shoal.errors import ConfigError

@@ -7,7 +7,8 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from shoal.config.kinds import kinds_of, literals
+from shoal.config.choices import kinds_of
+from shoal.config.kinds import literals
 from shoal.config.sections.compression import CODEC_ROWS
 from shoal.config.sections.exchange import RULES, ByConfig
 from shoal.config.sections.sync import STRATEGIES

@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from shoal import models
-from shoal.config.kinds import options_of
+from shoal.config.choices import options_of
 from shoal.config.schema import RunConfig
 from shoal.config.sections.model import LossConfig
 from shoal.config.sections.values import Custom

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from shoal.config.choices import options_of
 from shoal.config.custom import calling, check_options, load
-from shoal.config.kinds import options_of
 from shoal.config.sections.model import BuiltInModelConfig, ModelConfig
 from shoal.config.sections.values import Custom
 from shoal.errors import ConfigError

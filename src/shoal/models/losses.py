@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from shoal.config.choices import options_of
 from shoal.config.custom import calling, check_options, load
-from shoal.config.kinds import options_of
 from shoal.config.sections.model import LossConfig
 from shoal.config.sections.values import Custom
 

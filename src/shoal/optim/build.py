@@ -5,8 +5,8 @@ from typing import Any
 
 import torch
 
+from shoal.config.choices import options_of
 from shoal.config.custom import calling, check_options, load
-from shoal.config.kinds import options_of
 from shoal.config.sections.optimizer import OptimizerConfig
 from shoal.config.sections.values import Custom
 from shoal.errors import ConfigError

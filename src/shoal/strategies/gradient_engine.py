@@ -17,7 +17,7 @@ from torch.autograd import Variable
 from shoal import models
 from shoal.autograd import batch_gradients as own
 from shoal.autograd import nn as layers
-from shoal.config.kinds import options_of
+from shoal.config.choices import options_of
 from shoal.config.sections.model import LossConfig
 from shoal.config.sections.values import Custom
 from shoal.data.dataset import Batch

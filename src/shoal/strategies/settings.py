@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
+from shoal.config.choices import Checked
 from shoal.config.feature import OWN_ENGINES, SHARES, Row
-from shoal.config.kinds import Checked
 from shoal.errors import ConfigError, unknown
 
 

@@ -94,8 +94,6 @@ def build(
     identities = check_same_data(group, dataset) if isinstance(config.data, OwnData) else ()
     dataset = dataset.to(device)
     model, counts = build_checked(config, dataset)
-    if counts:
-        config.check_found(COUNTED)
     if config.train.coupled and group.rank == 0:
         warnings.warn(COUPLED, stacklevel=2)
     measures = build_measures(config, model, dataset)
@@ -110,21 +108,15 @@ def build(
     batch_size, epoch_samples = epoch_of(train, len(dataset.train))
     steps = total_steps(epoch_samples, batch_size, train.epochs, train.steps)
     training_clock = TrainingClock(total_steps=steps, span=span)
-    peers = _peers(config, group)
-    serves = group.rank >= group.size - config.num_servers
-    mesh = Mesh(alone(), {"data": 1}) if serves else Mesh(peers, config.axes)
+    mesh, data_axis = _divided(config, group)
     order = check_stages(config, model, few_inputs(dataset))
     config = with_cut(config, mesh, model, few_inputs(dataset), batch_size, order)
     loss_scale = LossScale() if config.precision == "fp16" else None
     layout = build_layout(
         config, mesh, model, few_inputs(dataset), span, training_clock, measures, order, loss_scale, counts
     )
-    data_axis = peers if serves else mesh.axis("data") or alone()
-    if train.reduction == "invariant":
-        data_axis = tree_summed(data_axis)
     masks = WeightMasks(layout.params, config.prune) if isinstance(config.prune, WeightPruneConfig) else None
-    sharing = config.axes["data"] if serves else data_axis.size
-    exchange = build_exchange(config.exchange, sharing, training_clock)
+    exchange = build_exchange(config.exchange, config.axes.get("data", 1), training_clock)
     if masks is not None:
         exchange = KeptOnly(exchange, masks)
     world = group if config.num_servers else None
@@ -191,12 +183,22 @@ def _sync_parts(
     return SyncParts(layout, update, data_axis, exchange, guard, world, training_clock, in_backward)
 
 
-def _peers(config: RunConfig, group: Traced) -> Group:
-    """The workers that train or, on a parameter server, the servers: these have the last ranks."""
+def _divided(config: RunConfig, group: Traced) -> tuple[Mesh, Group]:
+    """This worker's place in the grid, and the group along which the data is divided.
+
+    The servers of a parameter server have the last ranks: each has a grid of its own, and they share a group.
+    """
+    workers = group.size - config.num_servers
     if not config.num_servers:
-        return group
-    workers = config.launch.workers
-    return group.split(range(workers) if group.rank < workers else range(workers, group.size))
+        peers: Group = group
+    else:
+        peers = group.split(range(workers) if group.rank < workers else range(workers, group.size))
+    if group.rank >= workers:
+        mesh, data_axis = Mesh(alone(), {"data": 1}), peers
+    else:
+        mesh = Mesh(peers, config.axes)
+        data_axis = mesh.axis("data") or alone()
+    return mesh, tree_summed(data_axis) if config.train.reduction == "invariant" else data_axis
 
 
 def build_model(config: RunConfig, dataset: DataSet) -> nn.Module:
@@ -217,7 +219,10 @@ def build_checked(config: RunConfig, dataset: DataSet) -> tuple[nn.Module, bool]
             )
     model = models.build(config.model, dataset.input_shape, dataset.outputs, config.seed)
     inputs, labels = (mapped(Tensor.cpu, each) for each in (few_inputs(dataset), dataset.train.labels))
-    return model, models.check_fit(model, config.loss, inputs, labels, config.train.coupled)
+    counts = models.check_fit(model, config.loss, inputs, labels, config.train.coupled)
+    if counts:
+        config.check_found(COUNTED)
+    return model, counts
 
 
 def build_measures(config: RunConfig, model: nn.Module, dataset: DataSet) -> tuple[Measure, ...]:

@@ -2,8 +2,8 @@
 
 import pytest
 
+from shoal.config.choices import kinds_of
 from shoal.config.features import FEATURES
-from shoal.config.kinds import kinds_of
 from shoal.config.read import read
 from shoal.config.sections.memory import MemoryConfig
 from shoal.errors import ConfigError

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
-from shoal.config.kinds import Among, AtLeast, AtMost, Checked, MoreThan, Several, check, kinds_of, parse
+from shoal.config.choices import Checked, kinds_of
+from shoal.config.kinds import Among, AtLeast, AtMost, MoreThan, Several, check, parse
 from shoal.config.sections.values import AmongOrOwn, Count, Fraction, NonNegative, is_own
 from shoal.errors import ConfigError, unknown
 from shoal.printable import shortened

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-from shoal.config.kinds import AtLeast, AtMost, Checked
+from shoal.config.choices import Checked
+from shoal.config.kinds import AtLeast, AtMost
 from shoal.config.sections.values import Count, Custom, Fraction, PositiveFloat
 
 Loaders = Annotated[int, AtLeast(0), AtMost(256)]

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, ClassVar, Literal
 
+from shoal.config.choices import Checked, by_name, in_short
 from shoal.config.custom import like
-from shoal.config.kinds import AtLeast, Checked, by_name, in_short
+from shoal.config.kinds import AtLeast
 from shoal.config.sections.compression import CompressedConfig
 from shoal.config.sections.values import AmongOrOwn, Custom
 from shoal.errors import ConfigError, unknown

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+from shoal.config.choices import Checked
 from shoal.config.conditions import Bottleneck, Fault, Link, check_distinct, check_ranks, shares_of
-from shoal.config.kinds import Checked, Several
+from shoal.config.kinds import Several
 from shoal.config.sections.values import Count, Seconds
 from shoal.errors import ConfigError
 

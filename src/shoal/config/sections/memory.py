@@ -4,7 +4,8 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from shoal.config.kinds import AtLeast, Checked, Matching
+from shoal.config.choices import Checked
+from shoal.config.kinds import AtLeast, Matching
 from shoal.errors import ConfigError
 
 UNITS: dict[str, int] = {

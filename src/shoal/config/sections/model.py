@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from shoal.config.kinds import Checked
+from shoal.config.choices import Checked
 from shoal.config.sections.values import Count, Custom, Fraction, Layers
 
 

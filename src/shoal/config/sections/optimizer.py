@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from shoal.config.kinds import AtLeast, Checked
+from shoal.config.choices import Checked
+from shoal.config.kinds import AtLeast
 from shoal.config.sections.values import Count, Custom, Fraction, NonNegative, PositiveFloat
 from shoal.errors import ConfigError
 

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from shoal.config.kinds import AtLeast, Checked, Matching, Text
+from shoal.config.choices import Checked
+from shoal.config.kinds import AtLeast, Matching, Text
 from shoal.config.sections.values import Count, Fraction
 from shoal.errors import ConfigError
 

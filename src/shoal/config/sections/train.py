@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Annotated, Literal
 
-from shoal.config.kinds import Checked, Several, Text
+from shoal.config.choices import Checked
+from shoal.config.kinds import Several, Text
 from shoal.config.metrics import ALWAYS, check_metric_names, label_of
 from shoal.config.sections.values import Count, NonNegative, PositiveFloat
 from shoal.errors import ConfigError, unknown

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Annotated, Any, SupportsIndex
 
-from shoal.config.kinds import Among, AtLeast, AtMost, Below, Checked, ImportPath, MoreThan, accepts
+from shoal.config.choices import Checked
+from shoal.config.kinds import Among, AtLeast, AtMost, Below, ImportPath, MoreThan, accepts
 
 Count = Annotated[int, AtLeast(1)]
 Number = Annotated[int, AtLeast(0)]

@@ -30,7 +30,7 @@ from typing import Any, Protocol, final
 import torch
 from torch import Tensor
 
-from shoal.config.kinds import options_of
+from shoal.config.choices import options_of
 from shoal.config.sections.data import GlobalConfig, PartitionConfig, SamplingConfig
 from shoal.config.sections.values import Custom
 from shoal.data.division.order import (

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from shoal.config.choices import Checked
 from shoal.config.feature import Row
-from shoal.config.kinds import Checked
 from shoal.config.sections.values import Mebibytes
 
 

@@ -4,8 +4,8 @@ import math
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
+from shoal.config.choices import Checked
 from shoal.config.feature import DIVIDED_MODEL, Row, refused
-from shoal.config.kinds import Checked
 from shoal.config.sections.values import AmongOrOwn, Count
 from shoal.errors import ConfigError
 

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
+from shoal.config.choices import Checked
 from shoal.config.feature import Row, refused
-from shoal.config.kinds import AtLeast, Checked
+from shoal.config.kinds import AtLeast
 from shoal.config.sections.values import Count, NonNegative
 from shoal.errors import ConfigError
 

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from shoal.config.choices import Checked
 from shoal.config.feature import DIVIDED_MODEL, Row
-from shoal.config.kinds import Checked
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
+from shoal.config.choices import Checked
 from shoal.config.feature import DIVIDED_WEIGHTS, Row
-from shoal.config.kinds import AtLeast, AtMost, Checked, ImportPath
+from shoal.config.kinds import AtLeast, AtMost, ImportPath
 from shoal.config.sections.values import Mebibytes
 from shoal.errors import ConfigError
 
