@@ -26,6 +26,7 @@ from torch import nn
 
 from shoal.comm.group import Finished
 from shoal.comm.reduction import Op
+from shoal.config.sections.sync import STRATEGIES as TABLE
 from shoal.strategies.ddp.ddp import Ddp
 from shoal.strategies.exchange.exchange import Exchange
 from shoal.strategies.naive import Naive
@@ -59,6 +60,15 @@ class Assembled:
             self._group.broadcast(tensor, 0).wait()
             pieces.append(Piece.whole(name, own.get(name, tensor), self._group.rank))
         return pieces
+
+
+OF_THEIR_OWN = {"single", "local", "server", "rpc"}
+"""The reference, and strategies that other files compare with it."""
+
+
+def test_every_strategy_of_whole_models_is_compared():
+    whole = {name for name, (layout, _) in TABLE.items() if layout == "whole"}
+    assert whole - OF_THEIR_OWN == {name.replace(",", "").split()[0] for name in STRATEGIES}
 
 
 @pytest.mark.parametrize("name", SYNCS)

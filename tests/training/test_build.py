@@ -2,10 +2,14 @@
 
 import subprocess
 import sys
+from typing import get_args
 
 import pytest
 
 from shoal.cli.main import main
+from shoal.config.choices import by_name
+from shoal.config.sections.sync import SyncConfig
+from shoal.training.build import SYNCS
 
 NETS = """
 import torch
@@ -62,6 +66,10 @@ def refused(capsys, here, *words):
     said = capsys.readouterr().err
     assert "Traceback" not in said
     return said
+
+
+def test_every_sync_of_the_settings_can_be_built():
+    assert by_name(get_args(SyncConfig)).keys() == SYNCS.keys()
 
 
 @pytest.mark.parametrize("way", WAYS)

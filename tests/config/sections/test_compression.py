@@ -81,7 +81,10 @@ def test_a_stage_may_be_compressed():
     assert (first.name, start, second) == ("all_reduce", 0.2, CompressedConfig(codec="sign"))
 
 
-def test_the_page_lists_every_codec():
+def test_the_page_lists_every_codec_and_their_settings():
     page = (Path(__file__).parents[3] / "docs/en/compression.md").read_text()
     codecs = page.partition("| codec | bytes per element |")[2].partition("\n\n")[0]
     assert re.findall(r"^\| `(\w+)`", codecs, re.MULTILINE) == [*CODEC_ROWS]
+    settings = page.partition("| setting | codecs |")[2].partition("\n\n")[0]
+    taken = {setting for row in CODEC_ROWS.values() for setting in row.settings}
+    assert [setting for setting in sorted(taken) if f"`--exchange.{setting}`" not in settings] == []
