@@ -55,7 +55,10 @@ def path_sentence(step: StepTimeline, words: Words) -> str:
 
     def listed(shares: dict[str, int]) -> str:
         largest = sorted(shares.items(), key=lambda share: -share[1])
-        return words.listed([f"{name} {100 * ns / total:.0f} %" for name, ns in largest if ns >= total / 200])
+        listed = {name: f"{100 * ns / total:.0f} %" for name, ns in largest if ns >= total / 200}
+        return words.listed(
+            [words("timeline.share", name=name, share=share) for name, share in listed.items()]
+        )
 
     if len(step.rows) == 1:
         return words("timeline.one_path", parts=listed(parts))
