@@ -10,6 +10,8 @@ from shoal.events.spans import NOTED, Span
 MESSAGES = ("send", "recv")
 """Calls between two members. All members of a group make every other call, in the same order."""
 
+ANY_MESSAGES = "messages"
+"""In the meeting of messages whose other end is unknown."""
 Meeting = tuple[object, ...]
 """Identifies calls of different members that belong together."""
 
@@ -60,7 +62,7 @@ def meetings(
                 if other in recorded:
                     kind = (span.group, *((rank, other) if span.name == "send" else (other, rank)))
                 if span.name in MESSAGES and other not in recorded:
-                    meeting = (number, span.group, "messages", counts.get(kind, 0))
+                    meeting = (number, span.group, ANY_MESSAGES, counts.get(kind, 0))
                 else:
                     counts[kind] = counts.get(kind, 0) + 1
                     meeting = (number, *kind, counts[kind])

@@ -117,11 +117,17 @@ def read_indices(folder: Path) -> tuple[list[StepIndex], list[str]]:
     return [index for index in found if index.kept], problems
 
 
-def kept_by_most(indices: Sequence[StepIndex]) -> dict[int, float]:
-    """The steps whose spans most workers kept, in order, each with the seconds of the slowest of them."""
+def kept_steps(indices: Sequence[StepIndex]) -> dict[int, list[float]]:
+    """The steps whose spans some worker kept, in order, each with the seconds of those workers."""
     seconds: dict[int, list[float]] = {}
     for index in indices:
         for step, row in index.kept.items():
             seconds.setdefault(step, []).append(float(index.seconds[row]))
+    return dict(sorted(seconds.items()))
+
+
+def kept_by_most(indices: Sequence[StepIndex]) -> dict[int, float]:
+    """The steps whose spans most workers kept, in order, each with the seconds of the slowest of them."""
+    seconds = kept_steps(indices)
     most = max(map(len, seconds.values()), default=0)
-    return {step: max(own) for step, own in sorted(seconds.items()) if len(own) == most}
+    return {step: max(own) for step, own in seconds.items() if len(own) == most}

@@ -142,12 +142,8 @@ def totals(intervals: Sequence[Interval]) -> dict[Part, int]:
 def read_timeline(folder: Path) -> Timeline:
     """The median and the slowest step of a run, whether it finished or not."""
     indices, problems = read_indices(folder)
+    refuse_without_spans(folder, indices, problems)
     candidates = kept_by_most(indices)
-    if not candidates:
-        raise ConfigError(
-            problems[0] if problems else f"no step of the run in {folder} kept its spans",
-            "The first step and every 20th keep theirs, with --trace all steps.",
-        )
     steady = {step: seconds for step, seconds in candidates.items() if step >= WARM_UP_STEPS} or candidates
     middle = median_low(steady.values())
     median = next(step for step, seconds in steady.items() if seconds == middle)
@@ -159,6 +155,15 @@ def read_timeline(folder: Path) -> Timeline:
         _slowest_of_all(indices),
         tuple(problems),
     )
+
+
+def refuse_without_spans(folder: Path, indices: Sequence[StepIndex], problems: Sequence[str]) -> None:
+    """An error for a run of which no step can be shown."""
+    if not indices:
+        raise ConfigError(
+            problems[0] if problems else f"no step of the run in {folder} kept its spans",
+            "The first step and every 20th keep theirs, with --trace all steps.",
+        )
 
 
 def _slowest_of_all(indices: Sequence[StepIndex]) -> tuple[int, float]:
