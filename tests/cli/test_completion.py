@@ -11,7 +11,7 @@ from shoal.config.sections.sync import STRATEGIES
 
 CASES = {
     "shoal ": {*all_commands(), "help", "--version"},
-    "shoal tr": {"train"},
+    "shoal tr": {"trace", "train"},
     "shoal train ": {"gpt-tiny", "quickstart"},
     "shoal train --optimizer ": {"gd", "sgd", "adam", "adamw"},
     "shoal train quickstart --optimizer=ada": {"adam", "adamw"},

@@ -43,6 +43,20 @@ def test_every_call_gives_a_span_for_its_issue_and_one_for_its_wait():
         assert totals["all_reduce"].blocked_ns == spans[2].duration_ns + spans[3].duration_ns
 
 
+def test_messages_name_the_member_at_the_other_end():
+    def work(group):
+        spans = []
+        group = traced(group, spans.append)
+        if group.rank == 2:
+            group.send(torch.zeros(2), 1).wait()
+        elif group.rank == 1:
+            group.recv(torch.zeros(2), 2).wait()
+        group.barrier().wait()
+        return [span.peer for span in spans]
+
+    assert run_threads(3, work) == [[-1, -1], [2, 2, -1, -1], [1, 1, -1, -1]]
+
+
 def test_times_are_read_from_the_clock_that_is_passed_in():
     def work(group):
         ticks = iter(range(10, 1000, 10))

@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from made_runs import DDP, write_run
+from made_runs import DDP, write_events, write_run
 
 from shoal.compare.comparison import compare
 from shoal.compare.run_figures import training_figure
-from shoal.compare.run_report import numbers_of, write_run_report
+from shoal.compare.run_report import numbers_of, timeline_blocks, write_run_report
 from shoal.config.read import read
+from shoal.events.file import read_events
 from shoal.launch.run import launch_run
 from shoal.report.words import page_words
 from shoal.training.observer import Silent
@@ -47,7 +48,11 @@ def test_the_page_has_everything(runs, name, tmp_path, request):
     assert page.count("| 2 (best) | 8 |") == 1, "a validation after every epoch"
     assert len((tmp_path / "tables" / "steps.csv").read_text().splitlines()) == 9
     assert ((tmp_path / "figures" / "loss.png").stat().st_size > 1000) == (name == "one")
-    assert "<svg" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    html = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert html.count('class="timeline"') >= 2, "for a page and for a phone"
+    assert html.count("<script>") == 1
+    assert "(figures/timeline.svg)" in page
+    assert (tmp_path / "figures" / "timeline.svg").read_text(encoding="utf-8").startswith("<svg")
 
 
 def test_the_figure_has_the_curves_that_the_run_has(runs, tmp_path, svg_alone):
@@ -66,6 +71,15 @@ def legend_of(drawing):
 def test_a_loss_at_or_below_zero_is_drawn_on_a_linear_scale(tmp_path, svg_alone):
     (entry,) = compare([write_run(tmp_path / "it", "--threads 1", loss=-2.0)]).entries
     assert ">-2.0<" in training_figure(entry.run, EN).wide_svg
+
+
+def test_a_run_that_kept_no_spans_has_a_page_without_a_timeline(tmp_path, without_figures):
+    folder = write_run(tmp_path / "it", "--threads 1")
+    records = read_events(folder / "events.rank0.jsonl")
+    write_events(
+        folder, 0, [{key: value for key, value in each.items() if key != "spans"} for each in records]
+    )
+    assert timeline_blocks(folder, EN) == ([], {})
 
 
 def test_settings_that_differ_stand_open_and_all_settings_are_folded(runs, tmp_path, without_figures):

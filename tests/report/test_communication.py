@@ -124,6 +124,21 @@ def test_a_ring_of_messages_begins_when_the_last_member_comes(tmp_path):
     assert [rank.wait for rank in shares] == pytest.approx([0.3, 0.1, 0.0])
 
 
+def test_a_message_of_a_larger_group_meets_the_member_that_it_names(tmp_path):
+    """Of three, rank 0 sends to 2 late; rank 1, which has sent at once, does not count for it."""
+
+    def to(peer, calls):
+        return [[*row, peer] for row in calls]
+
+    ranks = [
+        [step(n, [to(2, call("send", 1, 6, 6))]) for n in range(2)],
+        [step(n, [to(2, call("send", 1, 0, 0))]) for n in range(2)],
+        [step(n, [to(1, call("recv", 1, 0, 1)), to(0, call("recv", 2, 1, 8))]) for n in range(2)],
+    ]
+    *_, shares = communication(write(tmp_path / "run", *ranks))
+    assert (shares.wait, shares.move) == pytest.approx((0.5, 0.3))
+
+
 def test_collectives_meet_by_their_order_though_messages_are_numbered_with_them(tmp_path):
     # The root of an algorithm sends more messages, so its later collectives have other numbers.
     root = [

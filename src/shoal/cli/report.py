@@ -1,6 +1,7 @@
 """`shoal report`: a page about one finished run."""
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -9,6 +10,7 @@ from shoal.cli.browser import open_page
 from shoal.cli.command import Command, Given
 from shoal.cli.findings import show_findings
 from shoal.config.flags import Flags
+from shoal.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,8 @@ class ReportFlags(Flags):
     """Language of the report."""
     open: bool = False
     """Open the page in a browser."""
+    timeline: bool = False
+    """Write no page: show here what each worker did in the median and the slowest step, also of an unfinished run."""
 
 
 def run(given: Given[ReportFlags]) -> int:
@@ -34,6 +38,8 @@ def run(given: Given[ReportFlags]) -> int:
     from shoal.report.words import page_words
 
     lang = given.flags.lang
+    if given.flags.timeline:
+        return _show_timeline(Path(given.words[0]), given.flags)
     config, made = reported(Path(given.words[0]), given.flags.out, lang)
     text.show(text.rows(made.numbers))
     show_findings(made.findings, page_words(lang, "shoal.compare"))
@@ -44,6 +50,25 @@ def run(given: Given[ReportFlags]) -> int:
     if not any(custom.name.startswith(f"{MODULE}:") for _, custom in own):  # `shoal.fit` gave it objects
         recipe = Path(given.words[0]) / "config.toml"
         text.next_step("shoal", "compare", recipe, *["--trust-code"] * bool(own))
+    return 0
+
+
+def _show_timeline(folder: Path, flags: ReportFlags) -> int:
+    from shoal.report.timeline import read_timeline
+    from shoal.report.timeline_text import as_lines
+    from shoal.report.words import page_words
+
+    unused = ["--out"] * (flags.out is not None) + ["--open"] * flags.open
+    if unused:
+        raise ConfigError(
+            f"{unused[0]} has no effect with --timeline, which writes no page", "Leave one out."
+        )
+    timeline = read_timeline(folder)
+    for problem in timeline.problems:
+        text.warn(f"warning: {problem}")
+    wrap = partial(text.wrapped, indent=0)
+    words = page_words(flags.lang)
+    text.show("\n".join(as_lines(timeline, words, text.page_width(), text.on_colour, wrap)))
     return 0
 
 

@@ -200,7 +200,7 @@ def _safe(message: str, stream: TextIO) -> str:
     return "".join(part if _STYLE.fullmatch(part) else printable(part) for part in _STYLE.split(message))
 
 
-_ON_COLOURS = {"blue": "97;44", "yellow": "30;103", "green": "30;102", "magenta": "97;45"}
+_ON_COLOURS = {"blue": "97;44", "yellow": "30;103", "green": "30;102", "magenta": "97;45", "cyan": "30;106"}
 """White or black on each colour, so that words are legible on light and dark terminals."""
 _STYLE = re.compile(rf"(\033\[(?:0|1|2|1;31|1;33|{'|'.join(_ON_COLOURS.values())})m)")
 

@@ -34,7 +34,9 @@ class _TracedWork:
 
     __slots__ = ("_group", "_issue", "_over", "_work")
 
-    def __init__(self, group: "Traced", operation: str, num_bytes: int, start_ns: int, work: Work) -> None:
+    def __init__(
+        self, group: "Traced", operation: str, num_bytes: int, start_ns: int, work: Work, peer: int = -1
+    ) -> None:
         end_ns = group.clock()
         self._issue = Span(
             OUTSIDE_STEPS,
@@ -46,6 +48,7 @@ class _TracedWork:
             num_bytes,
             group.name,
             next(group.sequence),
+            peer,
         )
         self._group = group
         self._work = work
@@ -58,11 +61,9 @@ class _TracedWork:
         if not self._over:
             self._over = True
             end_ns = group.clock()
+            of_call = (issue.group, issue.sequence, issue.peer)
             group.finished(
-                issue,
-                Span(
-                    OUTSIDE_STEPS, issue.name, "wait", LANE, start_ns, end_ns, 0, issue.group, issue.sequence
-                ),
+                issue, Span(OUTSIDE_STEPS, issue.name, "wait", LANE, start_ns, end_ns, 0, *of_call)
             )
 
     def done(self) -> bool:
@@ -128,13 +129,13 @@ class Traced(WrappedGroup):
     def issue_send(self, call: Signature, tensor: Tensor, to: int) -> Work:
         """Send to one member."""
         return _TracedWork(
-            self, "send", tensor.nbytes, self.clock(), self._group.issue_send(call, tensor, to)
+            self, "send", tensor.nbytes, self.clock(), self._group.issue_send(call, tensor, to), to
         )
 
     def issue_recv(self, call: Signature, tensor: Tensor, sender: int) -> Receipt:
         """Receive a message."""
         return _TracedWork(
-            self, "recv", tensor.nbytes, self.clock(), self._group.issue_recv(call, tensor, sender)
+            self, "recv", tensor.nbytes, self.clock(), self._group.issue_recv(call, tensor, sender), sender
         )
 
     def around(self, group: Group, ranks: Sequence[int]) -> "Traced":

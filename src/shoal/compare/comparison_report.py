@@ -31,6 +31,7 @@ from shoal.report.index import linked
 from shoal.report.markdown import to_markdown
 from shoal.report.plain_tables import to_csv
 from shoal.report.staleness import Staleness, staleness_of
+from shoal.report.svg import for_file
 from shoal.words import Words
 
 MOST_FINDINGS = 3
@@ -63,6 +64,7 @@ def write_document(
     drawings: Mapping[str, Drawing],
     tables: Mapping[str, str],
     comparison: Comparison,
+    svgs: Mapping[str, str] | None = None,
 ) -> None:
     """Write figures, tables, also one of all workers, and a document about these runs; the page appears last."""
     workers = to_csv(("run", "rank", *KINDS, "step (ms, mean)"), worker_rows(comparison.entries))
@@ -72,6 +74,7 @@ def write_document(
         {
             **{PurePosixPath(f"figures/{name}.png"): drawing.png for name, drawing in drawings.items()},
             **{PurePosixPath(f"figures/{name}.pdf"): drawing.pdf for name, drawing in drawings.items()},
+            **{PurePosixPath(f"figures/{name}.svg"): for_file(svg) for name, svg in (svgs or {}).items()},
             **{PurePosixPath(f"tables/{name}.csv"): table for name, table in tables.items()},
             PurePosixPath("report.md"): to_markdown(document),
             PurePosixPath("report.html"): to_html(document),

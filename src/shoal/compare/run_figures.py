@@ -20,7 +20,7 @@ from shoal.report.canvas import (
 )
 from shoal.report.curves import Line, Panel, Style, coinciding, draw_apart
 from shoal.report.finished_runs import Run
-from shoal.report.svg import COLOURS, FRAME
+from shoal.report.svg import COLOURS, FRAME, LOOKS
 from shoal.words import Words
 
 SMOOTHED_OVER = 10
@@ -31,14 +31,6 @@ LABEL_IN = 3.0
 """Room for the label of the loss, where there is one row."""
 MOST_BARS = 24
 """With more workers than this, a bar is the mean of a run's workers."""
-LOOKS: dict[str, tuple[str, str]] = {
-    "compute": (COLOURS["blue"], ""),
-    "wait": (COLOURS["orange"], "||||"),
-    "move": (COLOURS["vermilion"], "////"),
-    "encode": (COLOURS["green"], "...."),
-    "other": (COLOURS["grey"], ""),
-}
-"""Colour and hatching of each kind of time: distinct in grey, too. In the order of a step, as in the labs."""
 REFERENCE_STYLE: dict[str, Any] = {
     "color": COLOURS["grey"], "linewidth": 6.0, "solid_capstyle": "round", "zorder": 1.5
 }  # fmt: skip

@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from shoal.compare.comparison import ComparedRun, Comparison
@@ -14,6 +14,7 @@ from shoal.compare.run_figures import captions, time_figure, training_figure
 from shoal.compare.table import described
 from shoal.config.metrics import in_words
 from shoal.config.write import changed, literal, to_toml
+from shoal.errors import ConfigError
 from shoal.events.file import read_events
 from shoal.report.canvas import Drawing
 from shoal.report.document import (
@@ -21,6 +22,7 @@ from shoal.report.document import (
     Bullets,
     Code,
     Document,
+    Figure,
     Folded,
     Heading,
     Judgement,
@@ -32,6 +34,10 @@ from shoal.report.document import (
 from shoal.report.findings import of_samples
 from shoal.report.index import link_to_owner
 from shoal.report.plain_tables import to_csv
+from shoal.report.svg import for_page
+from shoal.report.timeline import read_timeline
+from shoal.report.timeline_svg import drawings_of
+from shoal.report.timeline_text import kept_sentences, path_sentence, step_title
 from shoal.words import Words
 
 VALIDATION_COLUMNS = ("epoch", "step", "loss", "accuracy")
@@ -41,12 +47,35 @@ def write_run_report(folder: Path, run: Comparison, words: Words) -> None:
     """Write figures, tables, and the document as Markdown and as a page, which appears last."""
     (entry,) = run.entries
     drawings = {"loss": training_figure(entry.run, words), "time": time_figure(run, words)}
-    document = _document(run, drawings, list(link_to_owner(folder, entry.run.folder.path, words.lang)), words)
+    owners = list(link_to_owner(folder, entry.run.folder.path, words.lang))
+    blocks, svgs = timeline_blocks(entry.run.folder.path, words)
+    document = _document(run, drawings, blocks, owners, words)
     curve = entry.run.curve
     steps = [
         [*row] for row in zip(curve.steps.tolist(), curve.seconds.tolist(), curve.loss.tolist(), strict=True)
     ]
-    write_document(folder, document, drawings, {"steps": to_csv(("step", "seconds", "loss"), steps)}, run)
+    tables = {"steps": to_csv(("step", "seconds", "loss"), steps)}
+    write_document(folder, document, drawings, tables, run, svgs)
+
+
+def timeline_blocks(path: Path, words: Words) -> tuple[list[Block], dict[str, str]]:
+    """The timeline of a run as a figure, and its file; nothing if no step kept its spans, as in an older version."""
+    try:
+        timeline = read_timeline(path)
+    except ConfigError:
+        return [], {}
+    wide, narrow = drawings_of(timeline, words)
+    caption = words("timeline.caption" if len(timeline.steps) > 1 else "timeline.one_caption")
+    if len(timeline.median.rows) > 1:
+        caption = words("join.sentences", first=caption, last=words("timeline.path_caption"))
+    figure = Figure(PurePosixPath("figures/timeline.svg"), for_page(wide), caption, caption, for_page(narrow))
+    paths = [
+        words("timeline.of_step", title=step_title(name, step, words), path=path_sentence(step, words))
+        for name, step in timeline.steps.items()
+    ]
+    return [figure, Bullets([*paths, *kept_sentences(timeline, words), *timeline.problems])], {
+        "timeline": wide
+    }
 
 
 def numbers_of(entry: ComparedRun, words: Words) -> dict[str, str]:
@@ -78,7 +107,11 @@ def numbers_of(entry: ComparedRun, words: Words) -> dict[str, str]:
 
 
 def _document(
-    run: Comparison, drawings: Mapping[str, Drawing], owners: Sequence[Link], words: Words
+    run: Comparison,
+    drawings: Mapping[str, Drawing],
+    timeline: Sequence[Block],
+    owners: Sequence[Link],
+    words: Words,
 ) -> Document:
     """What a reader asks first; the tables behind it are folded."""
     (entry,) = run.entries
@@ -98,6 +131,7 @@ def _document(
         Heading(words("section.time")),
         *([Paragraph(busy)] if entry.was_delayed and not found else []),
         figure_of("time", drawings["time"], caption["time"]),
+        *timeline,
         Heading(words("section.changed")),
         _changed(entry, words),
         *_validations(entry, words),

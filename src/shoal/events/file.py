@@ -108,7 +108,7 @@ def read_events(path: Path) -> list[Record]:
     A line that a crash cut short is left out: the last one of the file, or the last before the run was resumed. In runs
     of older versions lines have no checksum, and only lines that are no records are noticed.
     """
-    records = [json.loads(line) for line in _verified(path)]
+    records = [json.loads(line) for _, line in verified_lines(path)]
     for record in records:
         record.pop("crc", None)
     return records
@@ -125,7 +125,7 @@ def check_events(folder: RunFolder, result: Mapping[str, Any]) -> None:
     """Refuse a run with damaged events, or with an event file that lacks the end of the finished run."""
     ends = [folder.events(rank) for rank in range(result.get("workers", 0))] if folder.run_id else []
     for path in sorted(folder.path.glob("events.rank*.jsonl")):
-        (last,) = deque(_verified(path), maxlen=1) or [b""]
+        ((_, last),) = deque(verified_lines(path), maxlen=1) or [(0, b"")]
         if path in ends and result.get("status") == "completed" and not last.startswith(_END):
             raise ConfigError(
                 f"{path} lacks the end of the run: it was cut short, or a resumed run has not finished",
@@ -134,27 +134,25 @@ def check_events(folder: RunFolder, result: Mapping[str, Any]) -> None:
 
 
 _CRC = re.compile(rb',"crc":"([0-9a-f]{8})"\}$')
+_CRC_BYTES = len(',"crc":"00000000"}')
 _START, _END = b'{"event":"start"', b'{"event":"end"'
 _FIRST = ("start", "fallback")
 """Events with which a resumed run begins."""
 
 
-def _verified(path: Path) -> Iterator[bytes]:
-    """The lines of an event file that are whole, each compared with its checksum."""
+def verified_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """The lines of an event file that are whole, each compared with its checksum, and where in the file each begins."""
     folder = RunFolder(path.parent)
-    try:
-        with open_file(path) as file:
-            lines = file.read().split(b"\n")
-    except OSError as error:
-        raise ConfigError(f"{path.parent} is not a run folder: {path.name}: {error.strerror}") from None
     is_checked = bool(folder.run_id)
-    crc, cut = 0, 0
-    for number, line in enumerate(lines, 1):
+    crc, cut, end = 0, 0, 0
+    for number, line in enumerate(_lines(path), 1):
+        begin, end = end, end + len(line)
+        line = line.rstrip(b"\n")
         if not line:
             continue
-        if found := _CRC.search(line):
+        if found := _CRC.search(line, max(len(line) - _CRC_BYTES, 0)):
             content, before, crc = line[: found.start()], crc, int(found[1], 16)
-            is_whole = crc in (crc32(content, before), crc32(content))
+            is_whole = crc == crc32(content, before) or crc == crc32(content)
         else:
             is_whole = not is_checked and _is_record(line)
         if not is_whole and (found or cut):
@@ -170,7 +168,16 @@ def _verified(path: Path) -> Iterator[bytes]:
             folder.check_run_id(path, start.get("run_id", ""))
             if "rank" in start and path != folder.events(start["rank"]):
                 raise folder.damaged(f"{path.name} has the events of rank {start['rank']}")
-        yield line
+        yield begin, line
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """The lines of a file, one at a time: an event file may be larger than the memory."""
+    try:
+        with open_file(path) as file:
+            yield from file
+    except OSError as error:
+        raise ConfigError(f"{path.parent} is not a run folder: {path.name}: {error.strerror}") from None
 
 
 def _damaged_line(path: Path, number: int) -> ConfigError:

@@ -44,6 +44,8 @@ class Span(NamedTuple):
     bytes: int = 0
     group: str = ""
     sequence: int = -1
+    peer: int = -1
+    """Of a message: the member that it goes to or comes from, by its rank in the group; -1 if unknown."""
 
     @property
     def duration_ns(self) -> int:

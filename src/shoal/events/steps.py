@@ -35,7 +35,7 @@ def steps_of(records: Sequence[Record]) -> list[StepRecord]:
         for record in attempt:
             if record["event"] == "step":
                 seconds, ended_s = record["seconds"] - ended_s, record["seconds"]
-                spans = tuple(_spans(record, convert)) if "spans" in record else None
+                spans = tuple(spans_in(record, convert)) if "spans" in record else None
                 totals, blocked_ns = record["totals_ns"], record.get("blocked_ns", 0)
                 sent = record.get("sent_bytes"), record.get("mapped_bytes", 0)
                 steps.append(StepRecord(record["step"], seconds, totals, blocked_ns, spans, *sent))
@@ -68,7 +68,8 @@ def _attempts(records: Sequence[Record]) -> list[list[Record]]:
     return attempts
 
 
-def _spans(record: Record, convert: Callable[[int], int]) -> Iterator[Span]:
+def spans_in(record: Record, convert: Callable[[int], int]) -> Iterator[Span]:
+    """The spans of a step's record, their times converted to rank 0's clock."""
     rows: list[Sequence[Any]] = [*record["spans"]]
     # Older event files hold each call as one row of its own form.
     for name, num_bytes, group, sequence, start_ns, issued_ns, wait_ns, end_ns in record.get("calls", ()):

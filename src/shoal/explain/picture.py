@@ -3,14 +3,13 @@
 Does not load torch: callers turn their numbers into `Block`s.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from itertools import groupby, product
 
 from shoal.config.mesh import AXES
 from shoal.explain.names import Row
-from shoal.report.svg import COLOURS, FRAME, GRAPH, for_file
+from shoal.report.svg import COLOURS, FRAME, GRAPH, LARGE, SMALL, for_file, svg_box, svg_of, svg_text
 
 CELLS = 16
 """Parts that a bar of weights is drawn with; a layer has LAYER of them."""
@@ -99,8 +98,6 @@ def _painted(block: Block, paint: Paint) -> str:
 
 WIDE, HIGH = 8.5, 22
 """Pixels of a character and of a row."""
-SMALL, FONT, LARGE = 11, 12, 15
-"""Sizes of text."""
 INK = FRAME["ink"]
 
 
@@ -138,26 +135,6 @@ def _drawn(block: Block, x: float, y: float) -> Iterator[str]:
     if label.strip():
         centred = f'font-size="{SMALL}" text-anchor="middle"'
         yield svg_text(label, x + wide / 2, y + 15, FRAME["paper"] if name == "U" else INK, centred)
-
-
-def svg_of(width: float, height: float, parts: Iterable[str]) -> str:
-    """A drawing on paper, as an SVG element that is no wider than its page."""
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" '
-        f'font-family="system-ui, sans-serif" font-size="{FONT}" style="max-width: 100%; height: auto">'
-    )
-    paper = f'<rect width="{width:.0f}" height="{height:.0f}" fill="{FRAME["paper"]}"/>'
-    return "\n".join([head, paper, *parts, "</svg>"]) + "\n"
-
-
-def svg_text(words: str, x: float, y: float, fill: str, more: str = "") -> str:
-    """Text at a place, with more attributes."""
-    return f'<text x="{x:.1f}" y="{y:g}" {more}{" " * bool(more)}fill="{fill}">{escape(words)}</text>'
-
-
-def svg_box(x: float, y: float, width: float, height: float, fill: str, line: str) -> str:
-    """A box with a line around it."""
-    return f'<rect x="{x:.1f}" y="{y:g}" width="{width:.1f}" height="{height:g}" rx="2" fill="{fill}" stroke="{line}"/>'
 
 
 def step_in_time(row: Row, stages: int) -> Picture:

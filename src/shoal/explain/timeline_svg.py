@@ -5,14 +5,24 @@ The colours are those of drawn graphs, so `report.svg` makes them follow the rea
 
 import math
 import textwrap
-import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median_low
 
-from shoal.explain.picture import FONT, LARGE, SMALL, svg_box, svg_of, svg_text
 from shoal.explain.pipeline import TICK, WORDS, ScheduleExplanation, balanced
-from shoal.report.svg import COLOURS, FRAME, GRAPH, for_file
+from shoal.report.svg import (
+    COLOURS,
+    FONT,
+    FRAME,
+    GRAPH,
+    LARGE,
+    SMALL,
+    for_file,
+    svg_box,
+    svg_of,
+    svg_text,
+    text_width,
+)
 from shoal.strategies.pipeline.schedule import ActionKind
 from shoal.strategies.pipeline.timing import TimedAction
 
@@ -63,7 +73,7 @@ def draw_timeline(
     Times start at 0 and are numbers of some units, such as milliseconds. Most actions are wide enough for their label.
     """
     labels = [words.stage.format(len(rows) - 1), words.time]
-    left = max(_text_width(label, FONT) for label in labels) + MARGIN + 4
+    left = max(text_width(label, FONT) for label in labels) + MARGIN + 4
     picture = _Picture(rows, words, left, WIDTH - MARGIN)
     parts = [*picture.title(title), *picture.legend()]
     for start in range(0, math.ceil(picture.makespan), picture.length):
@@ -81,7 +91,7 @@ class _Picture:
         actions = [each for row in rows for each in row]
         self.makespan = max([each.end for each in actions], default=1.0)
         usual = median_low([each.end - each.start for each in actions if each.end > each.start] or [1.0])
-        label = max([20.0, *(_text_width(str(each.action), SMALL) + 4 for each in actions)])
+        label = max([20.0, *(text_width(str(each.action), SMALL) + 4 for each in actions)])
         most = (right - left) / label * usual
         self.length = balanced(math.ceil(self.makespan), max(int(most), 1))
         """Units of time in a band."""
@@ -113,7 +123,7 @@ class _Picture:
         x = float(MARGIN)
         self.y += 12
         for fill, line, word in [*entries, (FRAME["faint"], FRAME["rule"], self.words.idle)]:
-            wide = 26 + _text_width(word, FONT)
+            wide = 26 + text_width(word, FONT)
             if x + wide > self.right and x > MARGIN:
                 x, self.y = float(MARGIN), self.y + 18
             yield svg_box(x, self.y, 12, 12, fill, line)
@@ -157,7 +167,7 @@ class _Picture:
             svg_box(x + 0.5, self.y + 0.5, max(wide - 1, 0.5), ROW - GAP - 1, fill, line),
         ]
         shown = name if begin == each.start else "…"  # the rest of an action that is folded
-        if _text_width(shown, SMALL) + 2 <= wide:
+        if text_width(shown, SMALL) + 2 <= wide:
             middle = f'font-size="{SMALL}" text-anchor="middle"'
             parts.append(svg_text(shown, x + wide / 2, self.y + 16, GRAPH["title"], middle))
         return f"<g>{''.join(parts)}</g>"
@@ -167,8 +177,3 @@ class _Picture:
             for line in textwrap.wrap(note, int((self.right - MARGIN) / (0.51 * FONT))):
                 self.y += 17
                 yield svg_text(line, MARGIN, self.y, GRAPH["title"])
-
-
-def _text_width(text: str, size: float) -> float:
-    """About: Chinese characters are as wide as they are high."""
-    return size * sum(1.0 if unicodedata.east_asian_width(letter) in "WF" else 0.6 for letter in text)

@@ -1,6 +1,5 @@
 """What figures are drawn with."""
 
-from shoal.explain.picture import LARGE, SMALL, svg_box, svg_of, svg_text
 from shoal.explain.timeline_svg import TimelineWords, draw_timeline
 from shoal.report.canvas import (
     PAGE_IN,
@@ -27,7 +26,7 @@ from shoal.report.curves import (
     draw_grid,
     seeds_line,
 )
-from shoal.report.svg import COLOURS, FRAME, GRAPH, for_page
+from shoal.report.svg import COLOURS, FRAME, GRAPH, LARGE, SMALL, for_page, svg_box, svg_of, svg_text
 
 __all__ = [
     "COLOURS",

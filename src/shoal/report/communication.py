@@ -15,26 +15,20 @@ The first two steps are left out: libraries are loaded and buckets are planned i
 as twenty others.
 """
 
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, get_args
 
-from shoal.errors import ConfigError
 from shoal.events.file import read_events
-from shoal.events.spans import NOTED, Span
+from shoal.events.spans import Span
 from shoal.events.steps import StepRecord, steps_of
 from shoal.report.findings import Measured, inside_run
+from shoal.report.meetings import arrivals, event_files, meetings, waiting_ns
 
 WARM_UP_STEPS = 2
-MESSAGES = ("send", "recv")
-"""Calls between two members. All members of a group make every other call, in the same order."""
-
 StepKind = Literal["communication", "exchange", "encode", "wait", "move"]
 """Parts of one step. Exchange is wait and move, known for every step; communication is exchange and encode."""
-Meeting = tuple[object, ...]
-"""Identifies calls of different members that belong together."""
 
 
 @dataclass(frozen=True)
@@ -114,19 +108,20 @@ def communication(folder: Path) -> list[RankShares]:
     In a world of one they contain neither moving nor waiting. If a rank's event file is missing, waiting for that rank
     counts as moving.
     """
-    found = {rank: steps_of(read_events(path)) for rank, path in _event_files(folder)}
+    files = event_files(folder)
+    found = {rank: steps_of(read_events(path)) for rank, path in files}
     # A parameter server makes no steps.
     steps = {rank: _without_warm_up(own) for rank, own in found.items() if own or rank == 0}
     calls = {
         rank: {step.step: [span for span in step.spans or () if span.group] for step in own}
         for rank, own in steps.items()
     }
-    pairs = _pairs(calls)
-    met = {rank: list(_meetings(rank, own, pairs)) for rank, own in calls.items()}
-    last_ns = _last_arrivals(met.values())
+    everyone = range(max(rank for rank, _ in files) + 1)
+    met = {rank: list(meetings(rank, own, everyone, calls)) for rank, own in calls.items()}
+    last_ns = {meeting: max(members.values()) for meeting, members in arrivals(met).items()}
     shares: list[RankShares] = []
     for rank, own in met.items():
-        waited = [(span, _waiting_ns(span, last_ns[meeting])) for meeting, span in own]
+        waited = [(span, waiting_ns(span, last_ns[meeting])) for meeting, span in own]
         sent = [step.sent_bytes for step in found[rank] if step.sent_bytes is not None]
         sent_bytes = sum(sent) if len(sent) == len(found[rank]) else None
         mapped_bytes = sum(step.mapped_bytes for step in found[rank])
@@ -135,79 +130,9 @@ def communication(folder: Path) -> list[RankShares]:
     return shares
 
 
-def _event_files(folder: Path) -> list[tuple[int, Path]]:
-    found = [
-        (re.fullmatch(r"events\.rank(\d+)\.jsonl", path.name), path) for path in folder.glob("events.rank*")
-    ]
-    files = sorted((int(match[1]), path) for match, path in found if match)
-    if not files:
-        raise ConfigError(f"{folder} is not a run folder: it has no event files (events.rank0.jsonl, …)")
-    return files
-
-
 def _without_warm_up(steps: list[StepRecord]) -> list[StepRecord]:
     steady = steps[WARM_UP_STEPS:]
     return steady if any(step.spans is not None for step in steady) else steps
-
-
-def _pairs(calls: Mapping[int, Mapping[int, Sequence[Span]]]) -> dict[str, tuple[int, ...]]:
-    """The groups with two members, and the ranks of both, from the spans of all calls by rank and step."""
-    members: dict[str, set[int]] = {}
-    for rank, steps in calls.items():
-        for spans in steps.values():
-            for span in spans:
-                members.setdefault(span.group, set()).add(rank)
-    return {group: tuple(sorted(ranks)) for group, ranks in members.items() if len(ranks) == 2}
-
-
-def _meetings(
-    rank: int, steps: Mapping[int, Sequence[Span]], pairs: Mapping[str, tuple[int, ...]]
-) -> Iterator[tuple[Meeting, Span]]:
-    """Every span of a rank's calls with the meeting that the call belongs to.
-
-    Collectives match by their order within a step. So do messages in a group of two, where sender and receiver are
-    known; in larger groups all messages between two collectives are one meeting, for example a ring's.
-    """
-    for number, spans in steps.items():
-        counts: dict[Meeting, int] = {}
-        meeting: Meeting = ()
-        for span in sorted(spans, key=lambda span: (span.group, span.sequence)):
-            if span.name in NOTED:
-                yield (rank, span.sequence), span
-                continue
-            if span.issues_call:  # the span of its wait follows, with the same meeting
-                kind: Meeting = (span.group, "all")
-                if span.name in MESSAGES and span.group in pairs:
-                    sender = rank if span.name == "send" else sum(pairs[span.group]) - rank
-                    kind = (span.group, "from", sender)
-                if span.name in MESSAGES and span.group not in pairs:
-                    meeting = (number, span.group, "messages", counts.get(kind, 0))
-                else:
-                    counts[kind] = counts.get(kind, 0) + 1
-                    meeting = (number, *kind, counts[kind])
-            yield meeting, span
-
-
-def _last_arrivals(ranks: Iterable[Sequence[tuple[Meeting, Span]]]) -> dict[Meeting, int]:
-    """The time at which the last member arrived at each meeting."""
-    last_ns: dict[Meeting, int] = {}
-    for met in ranks:
-        arrived_ns: dict[Meeting, int] = {}
-        for meeting, span in met:
-            arrived_ns[meeting] = min(arrived_ns.get(meeting, span.start_ns), span.start_ns)
-        for meeting, start_ns in arrived_ns.items():
-            last_ns[meeting] = max(last_ns.get(meeting, start_ns), start_ns)
-    return last_ns
-
-
-def _waiting_ns(span: Span, last_ns: int) -> int:
-    """The part of a call's span before the last member arrived.
-
-    >>> span = Span(0, "all_reduce", "wait", "main", start_ns=50, end_ns=100, group="world", sequence=1)
-    >>> _waiting_ns(span, 20), _waiting_ns(span, 80), _waiting_ns(span, 120)
-    (0, 30, 50)
-    """
-    return min(max(last_ns - span.start_ns, 0), span.duration_ns)
 
 
 def _shares(rank: int, steps: Sequence[StepRecord], waited: Sequence[tuple[Span, int]]) -> RankShares:
@@ -285,8 +210,8 @@ def _exchange_s(step: StepRecord) -> float:
 def _operations(waited: Sequence[tuple[Span, int]], num_steps: int) -> tuple[OperationTime, ...]:
     """The calls by operation, as means over the steps."""
     by_name: dict[str, list[tuple[Span, int]]] = {}
-    for span, waiting_ns in waited:
-        by_name.setdefault(span.name, []).append((span, waiting_ns))
+    for span, waited_ns in waited:
+        by_name.setdefault(span.name, []).append((span, waited_ns))
     return tuple(
         OperationTime(
             name,

@@ -1,4 +1,7 @@
-"""A document as one HTML file that needs nothing else: no network, no script, pictures inside, light and dark."""
+"""A document as one HTML file that needs nothing else: no network, pictures inside, light and dark.
+
+The one script, of timelines, zooms; without it they are pictures.
+"""
 
 import re
 from collections.abc import Callable, Sequence
@@ -40,6 +43,7 @@ def to_html(document: Document) -> str:
     """The whole page."""
     style = (resources.files("shoal.report") / "page.css").read_text(encoding="utf-8")
     body = _rendered(document.blocks)
+    script = _script("timeline.js") if '<svg class="timeline"' in body else ""
     title = escape(document.title)
     lang = _LANGUAGE_TAGS.get(document.lang, document.lang)
     return printable(
@@ -48,8 +52,12 @@ def to_html(document: Document) -> str:
         f'<meta name="generator" content="shoal">\n'
         f'<meta name="description" content="{escape(unmarked(document.result))}">\n'
         f"<title>{title}</title>\n<style>\n{style}</style>\n</head>\n"
-        f"<body>\n<main>\n<h1>{title}</h1>\n{body}\n</main>\n</body>\n</html>\n"
+        f"<body>\n<main>\n<h1>{title}</h1>\n{body}\n</main>\n{script}</body>\n</html>\n"
     )
+
+
+def _script(name: str) -> str:
+    return f"<script>\n{(resources.files('shoal.report') / name).read_text(encoding='utf-8')}</script>\n"
 
 
 def inline(text: str) -> str:

@@ -6,8 +6,10 @@ and printing falls back to the colour itself. Names inside a drawing get a prefi
 
 import hashlib
 import re
-from collections.abc import Mapping
+import unicodedata
+from collections.abc import Iterable, Mapping
 from functools import cache
+from html import escape
 from importlib import resources
 
 COLOURS = {
@@ -32,6 +34,16 @@ GRAPH = {
     "title": "#0f172a", "legend": "#334155", "arrow": "#64748b",
 }  # fmt: skip
 """Of drawn graphs (`autograd.drawing`)."""
+LOOKS: dict[str, tuple[str, str]] = {
+    "compute": (COLOURS["blue"], ""),
+    "wait": (COLOURS["orange"], "||||"),
+    "move": (COLOURS["vermilion"], "////"),
+    "encode": (COLOURS["green"], "...."),
+    "other": (COLOURS["grey"], ""),
+}
+"""Colour and hatching of each kind of time: distinct in grey, too. In the order of a step, as in the labs."""
+SMALL, FONT, LARGE = 11, 12, 15
+"""Sizes of text."""
 VARIABLES: Mapping[str, str] = {
     colour: f"--figure-{name}" for name, colour in {**COLOURS, **FRAME, **GRAPH}.items()
 }
@@ -93,3 +105,28 @@ def inverted_for_file(svg: str) -> str:
 
 _DARK_FILE = """<style>@media screen and (prefers-color-scheme: dark) {
   :root { background: #14181b; } :root > * { filter: invert(.91) hue-rotate(180deg); } }</style>"""
+
+
+def svg_of(width: float, height: float, parts: Iterable[str]) -> str:
+    """A drawing on paper, as an SVG element that is no wider than its page."""
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" '
+        f'font-family="system-ui, sans-serif" font-size="{FONT}" style="max-width: 100%; height: auto">'
+    )
+    paper = f'<rect width="{width:.0f}" height="{height:.0f}" fill="{FRAME["paper"]}"/>'
+    return "\n".join([head, paper, *parts, "</svg>"]) + "\n"
+
+
+def svg_text(words: str, x: float, y: float, fill: str, more: str = "") -> str:
+    """Text at a place, with more attributes."""
+    return f'<text x="{x:.1f}" y="{y:g}" {more}{" " * bool(more)}fill="{fill}">{escape(words)}</text>'
+
+
+def svg_box(x: float, y: float, width: float, height: float, fill: str, line: str) -> str:
+    """A box with a line around it."""
+    return f'<rect x="{x:.1f}" y="{y:g}" width="{width:.1f}" height="{height:g}" rx="2" fill="{fill}" stroke="{line}"/>'
+
+
+def text_width(text: str, size: float) -> float:
+    """About how wide a text is: Chinese characters are as wide as they are high."""
+    return size * sum(1.0 if unicodedata.east_asian_width(letter) in "WF" else 0.6 for letter in text)

@@ -1,0 +1,133 @@
+"""Finds a worker's steps in its event file without reading all their spans: a long run does not fit the memory.
+
+Most lines are only searched for two numbers. Of a step that kept its spans the index has the place in the file, and
+`spans` reads the step from there. 100,000 steps take a few megabytes.
+"""
+
+import json
+import re
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shoal.errors import ConfigError, ShoalError
+from shoal.events.clocks import ClockOffset, to_rank0_clock
+from shoal.events.file import Record, verified_lines
+from shoal.events.folder import RunFolder
+from shoal.events.spans import Span
+from shoal.events.steps import spans_in
+from shoal.files import open_file
+from shoal.report.meetings import event_files
+
+_STEP = re.compile(rb'\{"event":\s*"step",\s*"step":\s*(\d+).*?"seconds":\s*([\d.eE+-]+)')
+NOT_KEPT, COLUMNS = -1, 4
+
+
+@dataclass
+class StepIndex:
+    """The steps of one worker in order; a step that a resumed run repeated is there once."""
+
+    rank: int
+    path: Path
+    rows: "array[float]" = field(default_factory=lambda: array("d"))
+    """COLUMNS of each step: its number; the seconds of training at its end; where its line begins, or NOT_KEPT; how
+    often the run had been started before, since the worker may then have another clock."""
+    clocks: list[list[ClockOffset]] = field(default_factory=lambda: [[]])
+    workers: int = 1
+    """How many workers the run has."""
+    problem: str = ""
+    """What is wrong with the end of the file; the steps before it are whole."""
+
+    @cached_property
+    def table(self) -> NDArray[np.float64]:
+        """A row for each step."""
+        return np.frombuffer(self.rows, dtype=np.float64).reshape(-1, COLUMNS)
+
+    @cached_property
+    def seconds(self) -> NDArray[np.float64]:
+        """How long each step took."""
+        return np.diff(self.table[:, 1], prepend=0.0)
+
+    @cached_property
+    def kept(self) -> dict[int, int]:
+        """The row of each step that kept its spans."""
+        rows = np.flatnonzero(self.table[:, 2] != NOT_KEPT)
+        return dict(zip(self.table[rows, 0].astype(int).tolist(), rows.tolist(), strict=True))
+
+    def spans(self, step: int) -> list[Span]:
+        """The spans of a step on rank 0's clock."""
+        _, _, offset, attempt = self.table[self.kept[step]].astype(int).tolist()
+        with open_file(self.path) as file:
+            file.seek(offset)
+            record = json.loads(file.readline())
+        convert = to_rank0_clock(self.clocks[attempt])
+        try:
+            return [span for span in spans_in(record, convert) if span.duration_ns >= 0]
+        except (TypeError, ValueError, AttributeError) as error:
+            raise RunFolder(self.path.parent).damaged(
+                f"the spans of step {step} in {self.path.name} cannot be read ({error})"
+            ) from None
+
+    def add_event(self, record: Record) -> None:
+        """Note the clock, and forget the steps that a resumed run repeats."""
+        if record["event"] == "start":
+            self.clocks.append([])
+            self.workers = record.get("workers", 1)
+            while self.rows and self.rows[-COLUMNS] >= record["step"]:
+                del self.rows[-COLUMNS:]
+        if "clock" in record:
+            self.clocks[-1].append(ClockOffset(**record["clock"]))
+
+
+def read_index(rank: int, path: Path) -> StepIndex:
+    """The index of an event file, up to the first damage, which becomes its `problem`."""
+    found = StepIndex(rank, path)
+    try:
+        for offset, line in verified_lines(path):
+            if step := _STEP.match(line):
+                has_spans = b'"spans":' in line or b'"calls":' in line
+                kept_at = offset if has_spans else NOT_KEPT
+                found.rows.extend((int(step[1]), float(step[2]), kept_at, len(found.clocks) - 1))
+            else:
+                found.add_event(json.loads(line))
+    except ShoalError as error:
+        found.problem = error.message
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        found.problem = f"{path} cannot be read ({type(error).__name__}: {error})"
+    return found
+
+
+def read_indices(folder: Path) -> tuple[list[StepIndex], list[str]]:
+    """The workers of a run that made steps, by rank, and a sentence for everything that is damaged or missing."""
+    if not folder.is_dir():
+        raise ConfigError(f"no run folder {folder}", "Runs are in runs/NAME.")
+    found = [read_index(rank, path) for rank, path in event_files(folder)]
+    problems = [index.problem for index in found if index.problem]
+    there = {index.rank for index in found}
+    problems += [
+        f"{RunFolder(folder).events(rank)} is missing: worker {rank} has no row"
+        for rank in range(max(index.workers for index in found))
+        if rank not in there
+    ]
+    return [index for index in found if index.kept], problems
+
+
+def kept_steps(indices: Sequence[StepIndex]) -> dict[int, list[float]]:
+    """The steps whose spans some worker kept, in order, each with the seconds of those workers."""
+    seconds: dict[int, list[float]] = {}
+    for index in indices:
+        for step, row in index.kept.items():
+            seconds.setdefault(step, []).append(float(index.seconds[row]))
+    return dict(sorted(seconds.items()))
+
+
+def kept_by_most(indices: Sequence[StepIndex]) -> dict[int, float]:
+    """The steps whose spans most workers kept, in order, each with the seconds of the slowest of them."""
+    seconds = kept_steps(indices)
+    most = max(map(len, seconds.values()), default=0)
+    return {step: max(own) for step, own in seconds.items() if len(own) == most}
