@@ -122,8 +122,7 @@ def check_folders(
                 for each, file in zip(checks, files, strict=True)
             ]
             faults = [found.get(place, unrun[place]) for place in range(len(checks))]
-            paths = [file or folder / each.file for each, file in zip(checks, files, strict=True)]
-            yield Checked(folder, verdicts_of(checks, paths, faults), tuple(answered))
+            yield Checked(folder, verdicts_of(checks, folder, files, faults), tuple(answered))
 
 
 def _faults(task: Task, answer: Answer, languages: Sequence[Words]) -> Sequence[tuple[Fault, ...]]:
@@ -143,19 +142,28 @@ def _have_sentences(faults: Sequence[Fault], languages: Sequence[Words]) -> bool
 
 
 def verdicts_of(
-    checks: Sequence[Check], paths: Sequence[Path], faults: Sequence[Sequence[Fault]]
+    checks: Sequence[Check],
+    folder: Path,
+    files: Sequence[Path | None],
+    faults: Sequence[Sequence[Fault]],
 ) -> tuple[Verdict, ...]:
-    """The verdict on each task: its own faults, and how much of it is right.
+    """The verdict on each task of a folder: its own faults, and how much of it is right.
 
     The course's own hand-out has fewer tasks: a folder with none of the others need not do them.
     """
     extra = [found for each, found in zip(checks, faults, strict=True) if not each.course]
     in_the_courses = all(any(each.key in ABSENT for each in found) for found in extra)
     return tuple(
-        Verdict(path, task, own, each.optional or (in_the_courses and not each.course), each.share(own))
-        for each, path, found in zip(checks, paths, faults, strict=True)
+        Verdict(
+            file or folder / each.file,
+            task,
+            own,
+            each.optional or (in_the_courses and not each.course),
+            each.share(own),
+        )
+        for each, file, found in zip(checks, files, faults, strict=True)
         for task in each.tasks
-        for own in [each.of_task(task, found, _source(path))]
+        for own in [each.of_task(task, found, _source(file) if file else "")]
     )
 
 

@@ -190,16 +190,20 @@ def test_faults_that_no_check_of_ours_has_count_as_a_process_that_died(tmp_path,
     assert [task["verdict"] for task in result["tasks"]] == ["right", "wrong", *["right"] * 5]
 
 
-def test_links_in_a_folder_are_not_searched(tmp_path, capsys):
-    good, rings, linked = hand_in(tmp_path / "good"), tmp_path / "rings", tmp_path / "linked"
-    rings.mkdir()
+def test_links_and_pipes_in_a_folder_are_not_opened(tmp_path, capsys):
+    good, rings, linked, pipes = (tmp_path / name for name in ("good", "rings", "linked", "pipes"))
+    hand_in(good)
+    for folder in (rings, pipes):
+        folder.mkdir()
+    for name in ("MyOptimizer.py", "model.py"):
+        os.mkfifo(pipes / name)
     for number in range(200):
         (rings / str(number)).symlink_to(".")
     (linked / OPTIMIZER).parent.mkdir(parents=True)
     (linked / OPTIMIZER).symlink_to(good / OPTIMIZER)
-    assert main(["lab", "check", "1", str(rings), str(linked), str(good), "--json"]) == 1
+    assert main(["lab", "check", "1", *map(str, (rings, linked, pipes, good)), "--json"]) == 1
     results = json.loads(capsys.readouterr().out)
-    assert [each["percent"] for each in results] == [0, 0, 100]
+    assert [each["percent"] for each in results] == [0, 0, 0, 100]
 
 
 @pytest.mark.parametrize("place", [".", "hand-in", "a/b/c/d"])
