@@ -16,7 +16,6 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from shoal.cli.compare import _beside
 from shoal.cli.main import main
 from shoal.compare.comparison import compare
 from shoal.compare.terminal import show_table
@@ -189,11 +188,3 @@ def test_a_variant_that_fails_is_reported_with_what_is_finished(here, capsys):
 def test_help_names_the_four_ways(capsys):
     assert main(["compare", "--help"]) == 0
     assert "shoal compare runs/*" in capsys.readouterr().out
-
-
-def test_a_next_command_names_a_free_folder_beside_the_one_in_use(tmp_path):
-    out = tmp_path / "out"
-    assert _beside(out) == out
-    (out / "runs").mkdir(parents=True)
-    (tmp_path / "out-2" / "runs").mkdir(parents=True)
-    assert _beside(out) == tmp_path / "out-3"

@@ -110,7 +110,9 @@ def test_a_mesh_that_is_not_text_is_refused():
         merge({}, {"mesh": 3})
 
 
-@pytest.mark.parametrize("name", ["../../evil", "/tmp/evil", "a/../../evil", "..", "a\x1b[2J", "a\nb"])
+@pytest.mark.parametrize(
+    "name", ["../../evil", "/tmp/evil", "a/../../evil", "..", "a\x1b[2J", "a\nb", "a\tb"]
+)
 def test_a_runs_name_stays_inside_the_folder_of_runs(name):
     with pytest.raises(ConfigError, match="inside runs") as caught:
         read(None, ["--name", name])

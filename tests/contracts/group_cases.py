@@ -436,6 +436,19 @@ def it_states_what_it_can_do(group, tree):
     group.barrier().wait()
 
 
+def tensors_that_are_not_dense_are_refused(group, tree):
+    sparse, nested = (
+        torch.eye(2).to_sparse(),
+        torch.nested.nested_tensor([torch.ones(1)], layout=torch.jagged),
+    )
+    for tensor in (sparse, nested):
+        with pytest.raises(GroupError, match=r"all_reduce cannot move a (nested )?tensor"):
+            group.all_reduce(tensor)
+    with pytest.raises(GroupError, match=r"all_gather cannot move a tensor of layout torch\.sparse_coo"):
+        group.all_gather(torch.ones(2 * group.size, 2), sparse)
+    group.barrier().wait()
+
+
 def zero_copy_views_mix_with_ordinary_tensors(group, tree):
     """Some members give views of the group's memory at various places, some give ordinary tensors."""
     numel = 70_000
@@ -540,6 +553,7 @@ CASES = {
         messages_from_anyone_may_be_large_and_asked_for_first,
         a_named_sender_and_anyone_share_its_messages,
         it_states_what_it_can_do,
+        tensors_that_are_not_dense_are_refused,
         zero_copy_views_mix_with_ordinary_tensors,
         members_see_each_others_memory,
         one_memory_for_all_members,

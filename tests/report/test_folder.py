@@ -3,7 +3,7 @@ from pathlib import PurePosixPath
 import pytest
 
 from shoal.errors import ConfigError
-from shoal.report.folder import write_files
+from shoal.report.folder import free_beside, write_files
 
 
 class Interrupting(str):
@@ -35,3 +35,11 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=r"cannot write into .*file/out"):
         write_files(tmp_path / "file" / "out", {PurePosixPath("a"): ""})
+
+
+def test_a_next_command_names_a_free_folderfree_beside_the_one_in_use(tmp_path):
+    out = tmp_path / "out"
+    assert free_beside(out) == out
+    (out / "runs").mkdir(parents=True)
+    (tmp_path / "out-2" / "runs").mkdir(parents=True)
+    assert free_beside(out) == tmp_path / "out-3"

@@ -5,7 +5,6 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain, count
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Literal, TextIO
 
@@ -195,6 +194,8 @@ def _again(given: Given[CompareFlags], runs: Path, earlier: Path | None) -> str:
 
 def _command(given: Given[CompareFlags], runs: Path | None, *more: str) -> list[str]:
     """The same command with these runs and more flags; --out is in use now, so a folder beside it."""
+    from shoal.report.folder import free_beside
+
     flags = given.flags
     switches = [
         f"--{name.replace('_', '-')}"
@@ -202,7 +203,7 @@ def _command(given: Given[CompareFlags], runs: Path | None, *more: str) -> list[
         if getattr(flags, name)
     ]
     lang = ["--lang", flags.lang] if flags.lang != CompareFlags.lang else []
-    out = ["--out", str(_beside(flags.out))] if flags.out else []
+    out = ["--out", str(free_beside(flags.out))] if flags.out else []
     of_runs = ["--runs", str(runs)] if runs else []
     seeds = ["--seeds", str(flags.seeds)] if flags.seeds > 1 else []
     sweep = [word for each in flags.sweep for word in ("--sweep", each)]
@@ -220,12 +221,6 @@ def _command(given: Given[CompareFlags], runs: Path | None, *more: str) -> list[
         *out,
         *of_runs,
     ]
-
-
-def _beside(folder: Path) -> Path:
-    """The folder, or NAME-2, NAME-3, …: the first that is free."""
-    names = (folder.parent / f"{folder.resolve().name}-{number}" for number in count(2))
-    return next(path for path in chain([folder], names) if not path.exists() or not any(path.iterdir()))
 
 
 def _as_json(comparison: "Comparison", remarks: "Sequence[Remark]", folder: Path, words: "Words") -> str:

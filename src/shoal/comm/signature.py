@@ -71,8 +71,7 @@ def signature_of(
     operation: str, size: int, tensor: Tensor, op: Op | OpName | None = None, root: int | None = None
 ) -> Signature:
     """The signature of a call with this tensor, after the checks that one member can make alone."""
-    if not isinstance(tensor, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise _no_tensor(operation, tensor)
+    _check_tensors(operation, tensor)
     if op is not None and not isinstance(op, Op):
         try:
             op = Op(op)
@@ -113,6 +112,11 @@ def _check_tensors(operation: str, *tensors: Tensor) -> None:
     for tensor in tensors:
         if not isinstance(tensor, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise _no_tensor(operation, tensor)
+        if tensor.is_nested or tensor.layout is not torch.strided:
+            kind = "a nested tensor" if tensor.is_nested else f"a tensor of layout {tensor.layout}"
+            raise GroupError(
+                f"{operation} cannot move {kind}", "Convert it with to_dense() or to_padded_tensor()."
+            )
 
 
 def check_integer(operation: str, name: str, value: SupportsIndex) -> None:

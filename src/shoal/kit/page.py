@@ -14,7 +14,7 @@ from shoal.report.document import (
     Paragraph,
     Table,
 )
-from shoal.report.folder import claimed, report_folder, write_files
+from shoal.report.folder import claimed, free_beside, report_folder, write_files
 from shoal.report.html import to_html
 from shoal.report.index import linked
 from shoal.report.markdown import to_markdown
@@ -37,6 +37,7 @@ __all__ = [
     "Table",
     "aligned",
     "claimed",
+    "free_beside",
     "linked",
     "page_words",
     "records_to_csv",

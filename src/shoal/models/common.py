@@ -39,7 +39,7 @@ def check_has_values(model: nn.Module) -> None:
                 f"parameter '{name}' has no shape yet: its layer is lazy", "Run the model on a sample first."
             )
         if tensor.is_meta:
-            raise ConfigError(
+            raise WrapperError(
                 f"'{name}' of the model is on the meta device, where tensors have a shape and no numbers",
                 'First call model.to_empty(device="cpu"), or "cuda", and initialise the model or load its weights.',
             )

@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from itertools import chain, count
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
@@ -15,6 +16,12 @@ from shoal.report.index import REPORTS, write_index
 def report_folder(out: str, name: str) -> Path:
     """The folder that the user asked for, or one with this name and the time."""
     return Path(out or f"{REPORTS}/{name}-{datetime.now():%Y%m%d-%H%M%S}")
+
+
+def free_beside(folder: Path) -> Path:
+    """The folder, or NAME-2, NAME-3, …: the first that is free."""
+    names = (folder.parent / f"{folder.resolve().name}-{number}" for number in count(2))
+    return next(path for path in chain([folder], names) if not path.exists() or not any(path.iterdir()))
 
 
 @contextmanager

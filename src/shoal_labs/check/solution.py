@@ -1,13 +1,14 @@
 """The verdict on students' folders, in the course's layout or any part of it with the files."""
 
 import ast
+import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
@@ -33,6 +34,8 @@ MOST_SOURCE = 2**20
 """Letters of a student's file that are read outside of the sandbox."""
 DEEPEST = 4
 """Folders within folders in which files of the hand-out are looked for."""
+MOST_FOLDERS = 10_000
+"""In which a file is looked for."""
 
 
 @dataclass(frozen=True)
@@ -119,8 +122,7 @@ def check_folders(
                 for each, file in zip(checks, files, strict=True)
             ]
             faults = [found.get(place, unrun[place]) for place in range(len(checks))]
-            paths = [file or folder / each.file for each, file in zip(checks, files, strict=True)]
-            yield Checked(folder, verdicts_of(checks, paths, faults), tuple(answered))
+            yield Checked(folder, verdicts_of(checks, folder, files, faults), tuple(answered))
 
 
 def _faults(task: Task, answer: Answer, languages: Sequence[Words]) -> Sequence[tuple[Fault, ...]]:
@@ -140,19 +142,28 @@ def _have_sentences(faults: Sequence[Fault], languages: Sequence[Words]) -> bool
 
 
 def verdicts_of(
-    checks: Sequence[Check], paths: Sequence[Path], faults: Sequence[Sequence[Fault]]
+    checks: Sequence[Check],
+    folder: Path,
+    files: Sequence[Path | None],
+    faults: Sequence[Sequence[Fault]],
 ) -> tuple[Verdict, ...]:
-    """The verdict on each task: its own faults, and how much of it is right.
+    """The verdict on each task of a folder: its own faults, and how much of it is right.
 
     The course's own hand-out has fewer tasks: a folder with none of the others need not do them.
     """
     extra = [found for each, found in zip(checks, faults, strict=True) if not each.course]
     in_the_courses = all(any(each.key in ABSENT for each in found) for found in extra)
     return tuple(
-        Verdict(path, task, own, each.optional or (in_the_courses and not each.course), each.share(own))
-        for each, path, found in zip(checks, paths, faults, strict=True)
+        Verdict(
+            file or folder / each.file,
+            task,
+            own,
+            each.optional or (in_the_courses and not each.course),
+            each.share(own),
+        )
+        for each, file, found in zip(checks, files, faults, strict=True)
         for task in each.tasks
-        for own in [each.of_task(task, found, _source(path))]
+        for own in [each.of_task(task, found, _source(file) if file else "")]
     )
 
 
@@ -215,15 +226,31 @@ def _handed_out(number: str, name: str) -> list[dict[str, tuple[str, str]]]:
 
 
 def find_file(number: str, folder: Path, name: str) -> Path | None:
-    """A file of the hand-out: the folder may be the one given to `start`, one below it, or one around it."""
+    """A file of the hand-out: the folder may be the one given to `start`, one below it, or one around it.
+
+    Links that lead out of the folder are not followed: opening what they lead to may never end.
+    """
     whole = next(path for path in map(PurePosixPath, lab_of(number).hand_out) if path.name == name)
-    for skipped in range(len(whole.parts)):
-        place = folder.joinpath(*whole.parts[skipped:])
-        if place.is_file():
+    beginning = (folder.joinpath(*whole.parts[skipped:]) for skipped in range(len(whole.parts)))
+    for place in chain(beginning, (each / name for each in _folders_below(folder))):
+        if place.is_file() and place.resolve().is_relative_to(folder.resolve()):
             return place
-    for depth in range(1, DEEPEST + 1):
-        found = sorted(path for path in folder.glob("*/" * depth + name) if path.is_file())
-        found = [path for path in found if path.resolve().is_relative_to(folder.resolve())]
-        if found:
-            return found[0]
     return None
+
+
+def _folders_below(folder: Path) -> Iterator[Path]:
+    """The first `MOST_FOLDERS` folders, level by level. Links are left out: they can lead round in circles."""
+    left, level = MOST_FOLDERS, [folder]
+    for _ in range(DEEPEST):
+        inside = chain.from_iterable(map(_folders_in, level))
+        level = sorted(islice(inside, left), key=lambda path: path.parts)
+        left -= len(level)
+        yield from level
+
+
+def _folders_in(folder: Path) -> Iterator[Path]:
+    try:
+        with os.scandir(folder) as entries:
+            yield from (Path(each) for each in entries if each.is_dir(follow_symlinks=False))
+    except OSError:  # may not be read
+        return

@@ -1,5 +1,6 @@
 """`shoal lab`: run a lab and get its report, or start your own solution and check it."""
 
+import shlex
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,7 +40,7 @@ def _start(given: Given[StartFlags]) -> int:
 
 def _run(given: Given[LabSettings]) -> int:
     """Run a lab and write its report."""
-    from shoal.kit.page import aligned
+    from shoal.kit.page import aligned, free_beside
     from shoal.kit.runs import to_continue_from, watch_for
     from shoal.kit.training import Series
     from shoal_labs.frame import earlier_of, folder_for, load_lab, run_lab
@@ -56,7 +57,8 @@ def _run(given: Given[LabSettings]) -> int:
         finished = to_continue_from(folder / "runs", earlier_of(settings))
         runs = {"runs": finished or settings.given("runs")} if hasattr(settings, "runs") else {}
         again = command_of(lab.number, replace(settings, **runs))
-        text.warn(words("progress.stopped", command=again))
+        where = f" --out {shlex.quote(str(free_beside(folder)))}" if settings.out else ""
+        text.warn(words("progress.stopped", command=again + where))
         return exit_code_of(interrupt)
     if not quiet:
         header = result.table.header

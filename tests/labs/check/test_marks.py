@@ -26,7 +26,7 @@ def graded(lang="en", absent=(), **faults):
     checks = checks_of("1")
     gone = (fault("missing_name", file="model.py", name="train_step"),)
     found = [gone if each.tasks[0] in absent else faults.get(each.tasks[0], ()) for each in checks]
-    verdicts = verdicts_of(checks, [FOLDER / each.file for each in checks], found)
+    verdicts = verdicts_of(checks, FOLDER, [None] * len(checks), found)
     words = load_words("shoal_labs.lab1", lang)
     weights = {**load_weights(None, "1"), "gd_step": 2.0}
     return grade(Checked(FOLDER, verdicts), "=cmd", weights, words), words

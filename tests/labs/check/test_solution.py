@@ -11,10 +11,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hand_ins import HARMFUL, HARMLESS, five, hand_in, tricksters
+from hand_ins import HARMFUL, HARMLESS, OPTIMIZER, five, hand_in, tricksters
 
 from shoal.cli.main import main
 from shoal_labs.check.sandbox.task import Answer
+from shoal_labs.check.solution import find_file
 
 COURSE = ("zero_grad", "gd_step", "sgd_step", "adam_state", "adam_step")
 FIVE = {"right", "unfinished", "course", "misspelt", "empty"}
@@ -187,3 +188,27 @@ def test_faults_that_no_check_of_ours_has_count_as_a_process_that_died(tmp_path,
     assert main(["lab", "check", "1", str(hand_in(tmp_path)), "--json"]) == 1
     (result,) = json.loads(capsys.readouterr().out)
     assert [task["verdict"] for task in result["tasks"]] == ["right", "wrong", *["right"] * 5]
+
+
+def test_links_and_pipes_in_a_folder_are_not_opened(tmp_path, capsys):
+    good, rings, linked, pipes = (tmp_path / name for name in ("good", "rings", "linked", "pipes"))
+    hand_in(good)
+    for folder in (rings, pipes):
+        folder.mkdir()
+    for name in ("MyOptimizer.py", "model.py"):
+        os.mkfifo(pipes / name)
+    for number in range(200):
+        (rings / str(number)).symlink_to(".")
+    (linked / OPTIMIZER).parent.mkdir(parents=True)
+    (linked / OPTIMIZER).symlink_to(good / OPTIMIZER)
+    assert main(["lab", "check", "1", *map(str, (rings, linked, pipes, good)), "--json"]) == 1
+    results = json.loads(capsys.readouterr().out)
+    assert [each["percent"] for each in results] == [0, 0, 0, 100]
+
+
+@pytest.mark.parametrize("place", [".", "hand-in", "a/b/c/d"])
+def test_a_file_is_found_in_folders_below(tmp_path, place):
+    file = tmp_path / place / "MyOptimizer.py"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.touch()
+    assert find_file("1", tmp_path, file.name) == file

@@ -102,6 +102,7 @@ REFUSED = {
     "frozen": lambda wrap: wrap(frozen(network())),
     "on two devices": lambda wrap: wrap(on_two_devices()),
     "lazy": lambda wrap: wrap(nn.LazyLinear(3)),
+    "on meta": lambda wrap: wrap(nn.Linear(2, 2, device="meta")),
     "torch's SyncBatchNorm": lambda wrap: wrap(nn.Sequential(nn.Linear(2, 2), nn.SyncBatchNorm(2))),
     "device_ids": lambda wrap: wrap(network(), device_ids=[0]),
     "device_ids of a CPU": lambda wrap: wrap(network(), device_ids=["cpu"]),

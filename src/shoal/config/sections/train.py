@@ -107,7 +107,8 @@ class OutputConfig(Checked):
                     unknown("logger", logger, LOGGERS), "For one of your own, write package.module:function."
                 )
         path = PurePath(self.name)
-        if path.is_absolute() or ".." in path.parts or printable(self.name) != self.name or "\n" in self.name:
+        is_plain = printable(self.name) == self.name and not set(self.name) & set("\t\n")
+        if path.is_absolute() or ".." in path.parts or not is_plain:
             raise ConfigError(
                 f"the name of a run is the name of a folder inside {self.dir}, and {self.name!r} is not",
                 "Choose another --name; --runs-dir is the folder of all runs.",
