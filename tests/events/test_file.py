@@ -32,6 +32,14 @@ def test_every_record_arrives_in_order_also_from_two_threads(tmp_path):
         assert [record["n"] for record in records if record["who"] == who] == list(range(2000))
 
 
+def test_only_some_events_are_read_where_others_are_not_needed(tmp_path):
+    path = tmp_path / "events.rank0.jsonl"
+    with EventFile(path) as events:
+        for event in ("start", "step", "end", "step"):
+            events.append({"event": event, "step": 0})
+    assert [each["event"] for each in read_events(path, "start", "end")] == ["start", "end"]
+
+
 def test_a_resumed_run_appends(tmp_path):
     path = tmp_path / "events.rank0.jsonl"
     for n in range(2):

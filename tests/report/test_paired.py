@@ -66,6 +66,11 @@ def test_a_sign_test_needs_eleven_rounds():
     assert first_higher(by_rounds([2.0] * 10 + [2.1], faster)) == "holds"
 
 
+def test_the_interval_is_known_for_the_steps_of_a_long_run():
+    assert outside_interval(4000) == 1896
+    assert 50_000 - outside_interval(100_000) == pytest.approx(3.29 / 2 * 100_000**0.5, rel=0.01)
+
+
 @pytest.mark.parametrize("compare", [by_seeds, by_rounds])
 @pytest.mark.parametrize("count", [5, 11, 21])
 def test_pairs_that_all_differ_by_the_same_decide_nothing(compare, count):

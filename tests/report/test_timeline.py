@@ -66,6 +66,20 @@ def test_messages_meet_the_worker_that_they_name(tmp_path):
     assert [sorted(join.arrived_ns) for join in found.median.joins] == [[0, 1], [1, 2]]
 
 
+@pytest.mark.parametrize("peer", [2, -1])
+def test_messages_with_a_server_are_no_messages_between_workers(peer, tmp_path):
+    """They are one meeting: the server answers when it has heard all, so the early worker waits for the late one."""
+
+    def own(sent):
+        asked = call("send", 1, sent, sent, peer=peer) + call("recv", 2, sent, 9, peer=peer)
+        return [step(0, [span("backward", "compute", 0, sent), *asked], 0.009)]
+
+    server = [{"event": "update", "step": 0}]
+    found = read_timeline(write_steps(tmp_path / "run", own(3), own(6), server)).median
+    assert [row.shares_ns["wait"] / MS for row in found.rows] == [3, 0]
+    assert path_of(found) == [(0, 6, 9), (1, 0, 6)]
+
+
 def test_a_call_that_was_waited_for_later_holds_up_nobody_before(tmp_path):
     """Issued during backward: the worker computes until it waits."""
     early = [

@@ -211,8 +211,8 @@ def same_bits(comparison: Comparison) -> list[list[ComparedRun]]:
 
 def not_scheduled(folder: Path) -> float | None:
     """The part of a run's training time that its most delayed thread was ready but not scheduled; None if unknown."""
-    records = [record for path in folder.glob("events.rank*.jsonl") for record in read_events(path)]
-    delays = [record.get("not_scheduled") for record in records if record["event"] == "end"]
+    ends = [record for path in folder.glob("events.rank*.jsonl") for record in read_events(path, "end")]
+    delays = [record.get("not_scheduled") for record in ends]
     return max((delay for delay in delays if delay is not None), default=None)
 
 
@@ -289,7 +289,7 @@ def _names(folders: Sequence[Path]) -> list[str]:
 
 def _start(run: Run) -> Mapping[str, Any]:
     """What rank 0 reported when it began last; nothing if its events have no start."""
-    starts = [record for record in read_events(run.folder.events()) if record["event"] == "start"]
+    starts = read_events(run.folder.events(), "start")
     return starts[-1] if starts else {}
 
 

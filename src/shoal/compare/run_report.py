@@ -206,10 +206,9 @@ def _best(result: Mapping[str, Any], words: Words) -> str | None:
 def _starts(entry: ComparedRun, words: Words) -> Sequence[list[str]]:
     """When, where and with what the run was started; a resumed run was started several times."""
     rows: list[list[str]] = []
-    for record in read_events(entry.run.folder.events()):
-        if record["event"] == "start":
-            when = f"{datetime.fromtimestamp(record['time_ns'] / 1e9):%Y-%m-%d %H:%M:%S}"
-            rows.append([words("run.start", when=when, step=record["step"]), _environment(record, words)])
+    for record in read_events(entry.run.folder.events(), "start"):
+        when = f"{datetime.fromtimestamp(record['time_ns'] / 1e9):%Y-%m-%d %H:%M:%S}"
+        rows.append([words("run.start", when=when, step=record["step"]), _environment(record, words)])
     return rows
 
 

@@ -72,8 +72,8 @@ def meetings(
 def _partner(rank: int, message: Span, everyone: Sequence[int]) -> int | None:
     """The rank at the other end of a message; None if it is unknown."""
     members = members_of(message.group, everyone)
-    if 0 <= message.peer < len(members):
-        return members[message.peer]
+    if message.peer >= 0:
+        return members[message.peer] if message.peer < len(members) else None
     others = [member for member in members if member != rank]
     return others[0] if len(others) == 1 else None
 

@@ -39,7 +39,7 @@ class StepIndex:
     often the run had been started before, since the worker may then have another clock."""
     clocks: list[list[ClockOffset]] = field(default_factory=lambda: [[]])
     workers: int = 1
-    """How many workers the run has."""
+    """How many workers the run has, parameter servers included."""
     problem: str = ""
     """What is wrong with the end of the file; the steps before it are whole."""
 
@@ -114,6 +114,8 @@ def read_indices(folder: Path) -> tuple[list[StepIndex], list[str]]:
         for rank in range(max(index.workers for index in found))
         if rank not in there
     ]
+    for index in found:
+        index.workers = max(index.workers, *(rank + 1 for rank in there))
     return [index for index in found if index.kept], problems
 
 
