@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from shoal.api import display
 from shoal.cli.main import main
 from shoal.events.folder import RunFolder, held
 
@@ -288,3 +289,17 @@ def test_weights_without_a_name_tag_need_a_model(here, capsys):
     assert evaluate_json(capsys, "plain.safetensors", "--model", "lenet")["samples"] == 2000
     assert main(["evaluate", "plain.safetensors", "--model", "mlp"]) == 2
     assert "of another model" in capsys.readouterr().err
+
+
+def test_a_second_signal_at_the_end_of_the_run_does_not_hide_how_to_resume(here, capsys, monkeypatch):
+    (here / "stops.py").write_text(
+        "import os, signal, shoal\nclass Stops(shoal.Callback):\n"
+        "    def step(self, step, loss):\n        if step == 1:\n            os.kill(os.getpid(), signal.SIGINT)\n"
+    )
+
+    def interrupted(*_):
+        raise KeyboardInterrupt("SIGINT")
+
+    monkeypatch.setattr(display.Plain, "finished", interrupted)
+    assert main(["train", *TINY.split(), "--logger", "stops:Stops", "--name", "run"]) == 128 + signal.SIGINT
+    assert "shoal train --resume runs/run" in capsys.readouterr().err

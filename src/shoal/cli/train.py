@@ -149,7 +149,7 @@ def run(given: Given[TrainFlags]) -> int:
         return _only_show(given)
     # What functions of the user's own print must not mix with the JSON.
     with redirect_stdout(sys.stderr) if given.flags.json else nullcontext():
-        config, result = _train(given)
+        config, result, exit_code = _train(given)
     if result.rank > 0:  # started by hand or by torchrun
         text.warn(f"rank {result.rank} is done; rank 0 reports the result")
     elif given.flags.json:
@@ -159,11 +159,7 @@ def run(given: Given[TrainFlags]) -> int:
 
         show_text(config, Path(result.run))
         show_after_training(result)
-    if result.status == "interrupted":
-        from shoal.cli.findings import show_interrupted
-
-        return show_interrupted(config, result)
-    return 0
+    return exit_code
 
 
 def _config(given: Given[TrainFlags]) -> "RunConfig":
@@ -195,7 +191,7 @@ def _only_show(given: Given[TrainFlags]) -> int:
     return 0
 
 
-def _train(given: Given[TrainFlags]) -> "tuple[RunConfig, Result]":
+def _train(given: Given[TrainFlags]) -> "tuple[RunConfig, Result, int]":
     flags, folder, config = given.flags, given.flags.resume, _config(given)
     place = place_of(flags)
     is_fresh = set_threads(place, config)
@@ -208,6 +204,7 @@ def _train(given: Given[TrainFlags]) -> "tuple[RunConfig, Result]":
         from shoal.api.callbacks import WithCallbacks
         from shoal.api.display import display_for
         from shoal.api.loggers import loggers_of
+        from shoal.cli.findings import show_interrupted
         from shoal.comm.join import WorkerAddress, place_from_environment
         from shoal.config.schema import named_code
         from shoal.events.folder import RunFolder, resume_command
@@ -235,15 +232,18 @@ def _train(given: Given[TrainFlags]) -> "tuple[RunConfig, Result]":
             )
             if isinstance(observer, WithCallbacks):
                 observer.ended(result)
+            if result.rank == 0:
+                display.finished(result)
+            display.stop()
+            # In here, so that a second signal at the end of the run does not take the place of the sentence.
+            exit_code = show_interrupted(config, result) if result.status == "interrupted" else 0
         except KeyboardInterrupt:  # the second signal: nothing more is saved
             display.stop()
             if display.folder is not None and any(display.folder.checkpoints.glob("step-*[0-9]")):
                 command = resume_command(display.folder.path, bool(named_code(config)))
                 text.warn(f"stopped at once; resume from the last checkpoint: {command}")
             raise
-        if result.rank == 0:
-            display.finished(result)
-    return config, result
+    return config, result, exit_code
 
 
 def _beginning(config: "RunConfig") -> str:
