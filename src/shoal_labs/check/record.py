@@ -55,9 +55,11 @@ class Recorder:
         self._params: dict[int, list[Tensor]] = {}
         self._latest: list[Tensor] = []
 
-    def note(self, kind: str, *values: Any) -> None:
-        """Record an event with the student's line that caused it."""
+    def note(self, kind: str, *values: Any) -> str:
+        """Record an event with the student's line that caused it; the kind of the one before."""
+        before = self.events[-1][0] if self.events else ""
         self.events.append([kind, place_in(self.folder), *values])
+        return before
 
     @contextmanager
     def counting(self) -> Generator[None]:

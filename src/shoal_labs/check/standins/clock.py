@@ -18,6 +18,8 @@ WAITING = ("item", "tolist", "cpu", "numpy", "__float__", "__int__", "__bool__")
 """Methods of a tensor that wait for the GPU which computes it."""
 READ_S = 1e-6
 """A reading advances the clock a little, so that a loop which waits for a time ends."""
+FEW, FASTER = 50, 1.2
+"""After so many readings in a row each advances the clock so many times more: then that loop ends soon."""
 
 
 class Clock:
@@ -26,8 +28,10 @@ class Clock:
     Work that is queued takes no time until something waits for it, as on a GPU.
     """
 
-    def __init__(self, note: Callable[..., None], folder: str) -> None:
+    def __init__(self, note: Callable[..., str], folder: str) -> None:
+        """`note` records an event, and says of which kind the one before was."""
         self.now_s, self.queued_s, self.slept_s = 1000.0, 0.0, 0.0
+        self._in_a_row = 0
         self._note, self._folder = note, folder
 
     def sleep(self, seconds: float) -> None:
@@ -56,8 +60,8 @@ class Clock:
 
     def read(self) -> float:
         """The time."""
-        self._note("clock")
-        self.now_s += READ_S
+        self._in_a_row = self._in_a_row + 1 if self._note("clock") == "clock" else 1
+        self.now_s += READ_S * FASTER ** max(0, self._in_a_row - FEW)
         return self.now_s
 
     def install(self) -> None:
