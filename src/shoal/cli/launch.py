@@ -38,8 +38,8 @@ def run(given: Given[LaunchFlags]) -> int:
     If a worker fails, the launcher stops all of them, shows the first failure, and exits with its code. The same
     program also runs without a launcher (as a world of one) and under torchrun, unchanged.
 
-    With --profile the program may use torch alone (DDP, torch.distributed). A step ends with `optimizer.step()`. When the
-    program has ended, `shoal report` shows where each worker's time went. torchrun does the same:
+    With --profile the program may use torch alone (DDP, torch.distributed). A step ends with `optimizer.step()`.
+    When the program has ended, `shoal report` shows where each worker's time went. Under torchrun:
 
         torchrun --nproc_per_node=2 -m shoal.profile train.py
     """

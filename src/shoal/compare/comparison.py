@@ -73,6 +73,11 @@ class ComparedRun:
         return self.run.config
 
     @property
+    def is_profile(self) -> bool:
+        """Whether it is a user's own program, with settings that are not known."""
+        return "profile" in self.run.result
+
+    @property
     def workers(self) -> int:
         """The number of workers."""
         return self.config.launch.workers
@@ -163,7 +168,10 @@ class Comparison:
 
 def compare(folders: Sequence[Path]) -> Comparison:
     """Compare finished runs. Unfinished ones are left out if two others are there to compare."""
-    finished = [folder for folder in folders if _is_finished(folder)]
+    profile = next((folder for folder in folders if RunFolder(folder).is_profile), None)
+    if profile and len(folders) > 1:
+        raise ConfigError(f"{profile} is the profile of a program", "Look at it alone: shoal report RUN")
+    finished = [folder for folder in folders if profile or _is_finished(folder)]
     unfinished = {folder: _resume(folder) for folder in folders if folder not in finished}
     if unfinished and len(finished) < 2:
         folder, command = next(iter(unfinished.items()))

@@ -18,7 +18,6 @@ from shoal.comm.join import WorkerAddress, place_from_environment
 from shoal.comm.liveness.limits import limit_of
 from shoal.comm.rendezvous.store import connect
 from shoal.errors import ConfigError
-from shoal.events.clocks import RunDelay
 from shoal.events.file import EventFile, Record
 from shoal.events.folder import RunFolder, create
 from shoal.files import delete
@@ -39,7 +38,7 @@ def profiled(argv: Sequence[str]) -> Generator[None]:
     """
     place = place_from_environment(os.environ) or WorkerAddress(0, 1)
     store = _store(place)
-    recorder, begun, delay = Recorder(place.rank, place.size), time.time_ns(), RunDelay()
+    recorder, begun = Recorder(place.rank, place.size), time.time_ns()
     ended: SystemExit | None = None
     with patched(recorder):
         try:
@@ -48,12 +47,18 @@ def profiled(argv: Sequence[str]) -> Generator[None]:
             if error.code:
                 raise
             ended = error
-    start = {"run_id": "", "rank": place.rank, "time_ns": begun, "workers": place.size, "version": __version__}
+    start = {
+        "run_id": "",
+        "rank": place.rank,
+        "time_ns": begun,
+        "workers": place.size,
+        "version": __version__,
+    }
     start |= {"torch": torch.__version__, "device": _device(), "host": platform.node()}
     start |= {"threads": torch.get_num_threads(), "cores": os.cpu_count()}
     records: list[Record] = [{"event": "start", "step": 0, **start}, *recorder.steps]
     end = {"event": "end", "status": "completed", "step": len(recorder.steps), "time_ns": time.time_ns()}
-    records.append(end | {"not_scheduled": delay.fraction()})
+    records.append(end | {"not_scheduled": recorder.delay and recorder.delay.fraction()})
     _write(argv, records, place, store)
     if ended is not None:
         raise ended
@@ -91,8 +96,10 @@ def _write(argv: Sequence[str], records: Sequence[Record], place: WorkerAddress,
         _from_all(store, place, "written", "")
         if place.rank == 0:
             facts = {"status": "completed", "profile": " ".join(argv), "workers": place.size, "steps": steps}
-            folder.write_result({**facts, "seconds": records[-2]["seconds"], "device": _device(), "run_id": ""})
-            _show(folder)
+            folder.write_result(
+                {**facts, "seconds": records[-2]["seconds"], "device": _device(), "run_id": ""}
+            )
+            _show(folder, steps)
     except BaseException:
         delete(folder.path)
         raise
@@ -110,7 +117,7 @@ def _device() -> str:
     return "cuda" if torch.cuda.is_initialized() else "cpu"
 
 
-def _show(folder: RunFolder) -> None:
+def _show(folder: RunFolder, steps: int) -> None:
     """Where the time of each worker went, and what to look at next."""
     ranks = communication(folder.path)
     lines = ["", f"{'':8} {'s/step':>9} {'compute':>8} {'data':>7} {'move':>7} {'wait':>7} {'idle':>7}"]
@@ -118,6 +125,6 @@ def _show(folder: RunFolder) -> None:
         parts = (rank.compute - rank.data, rank.data, rank.move, rank.wait, rank.other)
         cells = " ".join(f"{f'{100 * part:.0f} %':>7}" for part in parts)
         lines.append(f"{f'rank {rank.rank}':8} {rank.train_s / rank.steps:9.4f}  {cells}")
-    lines += [f"{ranks[0].steps:,} steps in {folder.path}", f"Next:  shoal report {folder.path} --open"]
+    lines += [f"{steps:,} steps in {folder.path}", f"Next:  shoal report {folder.path} --open"]
     sys.stdout.write("\n".join(lines) + "\n")
     sys.stdout.flush()

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from shoal.events.clocks import RunDelay
 from shoal.events.file import Record
 from shoal.events.spans import KEPT_EVERY, LANE, OUTSIDE_STEPS, Kind, Span, host_ns
 
@@ -40,6 +41,8 @@ class Recorder:
         self._of_thread = threading.local()
         self._lock = threading.Lock()
         self._begin_ns: int | None = None
+        self.delay: RunDelay | None = None
+        """Since the first span."""
         self._seconds = 0.0
         self._in_backward: list[Call] | None = None
 
@@ -52,7 +55,7 @@ class Recorder:
         """Measure the body of a `with`. Before the first span, a program only gets ready."""
         start_ns = host_ns()
         if self._begin_ns is None:
-            self._begin_ns = start_ns
+            self._begin_ns, self.delay = start_ns, RunDelay()
             self._spans.clear()
         self._of_thread.inside = True
         try:
