@@ -189,7 +189,8 @@ def compare(folders: Sequence[Path]) -> Comparison:
     equal = [run for run in singles if of_workers and threads[run.folder.path] == mode(of_workers)]
     reference_run = equal[0] if equal else widest
     entries: list[ComparedRun] = []
-    for name, run in zip(_names(finished), runs, strict=True):
+    names = [_program(runs[0])] if profile else _names(finished)
+    for name, run in zip(names, runs, strict=True):
         with naming_damage(run.folder):
             cores = starts[run.folder.path].get("cores")
             entries.append(_entry(name, run, threads[run.folder.path], cores, reference_run))
@@ -293,6 +294,11 @@ def _names(folders: Sequence[Path]) -> list[str]:
     return [
         str(folder) if names.count(name) > 1 else name for folder, name in zip(folders, names, strict=True)
     ]
+
+
+def _program(run: Run) -> str:
+    """The file of the program that was profiled."""
+    return Path(str(run.result["profile"]).split(" ", 1)[0]).name
 
 
 def _start(run: Run) -> Mapping[str, Any]:

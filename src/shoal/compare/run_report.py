@@ -68,6 +68,13 @@ def _write_profile(folder: Path, run: Comparison, words: Words) -> None:
     drawings = {"time": time_figure(run, words)}
     numbers, found = numbers_of(entry, words), findings(run, words)
     program = str(entry.run.result["profile"])
+    header = [words(f"column.{name}") for name in ("rank", "step_ms")]
+    header += [words(f"kind.{kind}") for kind in entry.ranks[0].with_data]
+    rows = [
+        [str(rank.rank), f"{1e3 * rank.train_s / rank.steps:.2f}"]
+        + [f"{100 * part:.1f} %" for part in rank.with_data.values()]
+        for rank in entry.ranks
+    ]
     shown: list[Block] = [
         Paragraph(words("run.profile_how", program=f"`{program}`", workers=entry.workers)),
         *([Heading(words("section.findings"))] if found else []),
@@ -75,7 +82,7 @@ def _write_profile(folder: Path, run: Comparison, words: Words) -> None:
         Heading(words("section.time")),
         figure_of("time", drawings["time"], captions(run, words)["time"]),
         *blocks,
-        workers_table("workers", [entry], words),
+        Table(words("table.workers"), header, rows, frozenset(range(len(header)))),
         Bullets([waiting_and_moving([entry], words)]),
         Table(words("table.numbers"), ["", ""], [[*row] for row in numbers.items()]),
         Folded(words("section.environment"), [Table(words("table.starts"), ["", ""], _starts(entry, words))]),

@@ -19,8 +19,11 @@ def main() -> int:
         with profiled(sys.argv):
             runpy.run_path(sys.argv[0], run_name="__main__")
     except ShoalError as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"error: {error}\nNo profile was written.\n")
         return error.exit_code
+    except Exception:
+        sys.stderr.write("The program failed: no profile was written.\n")
+        raise
     return 0
 
 

@@ -53,7 +53,6 @@ _METHODS = {
 @contextmanager
 def patched(recorder: Recorder) -> Generator[None]:
     """Record what this process does in the body of the `with`."""
-    bindings: Any = torch._C._distributed_c10d  # pyright: ignore[reportAttributeAccessIssue]
     loader: Any = dataloader._BaseDataLoaderIter  # pyright: ignore[reportPrivateUsage]
     calls = _Calls(recorder)
     with ExitStack() as undo:
@@ -69,8 +68,8 @@ def patched(recorder: Recorder) -> Generator[None]:
             replace(torch.autograd, name, lambda call: recorder.measuring("backward", "compute", call))
         replace(loader, "__next__", lambda call: recorder.measuring("data", "data", call))
         for name, operation in _METHODS.items():
-            replace(bindings.ProcessGroup, name, lambda call, of=operation: calls.issuing(call, of))
-        replace(bindings.Work, "wait", calls.waiting)
+            replace(dist.ProcessGroup, name, lambda call, of=operation: calls.issuing(call, of))
+        replace(dist.Work, "wait", calls.waiting)
         replace(dist, "_broadcast_coalesced", calls.broadcasting)
         replace(dist, "Reducer", calls.reducing)
         for name in ("_issue", "send", "recv"):
@@ -168,7 +167,16 @@ class _Calls:
         """DDP's reducer, with a process group whose calls are seen."""
 
         def reduced(params: Any, buckets: Any, sizes: Any, group: Any, *args: Any, **kwargs: Any) -> Any:
-            seen = _Reduced(group)
+            if not self._recorder.active:
+                return reducer(params, buckets, sizes, group, *args, **kwargs)
+            try:
+                seen = _Reduced(group)
+            except (
+                AttributeError,
+                KeyError,
+                RuntimeError,
+            ):  # an unknown backend: its calls are part of backward
+                return reducer(params, buckets, sizes, group, *args, **kwargs)
             made = reducer(params, buckets, sizes, seen, *args, **kwargs)
             weakref.finalize(made, lambda _: None, seen)  # C++ does not keep its methods alive
             return made
@@ -180,7 +188,7 @@ class _Reduced(dist.ProcessGroup):
     """A process group that calls another one's methods from Python, where calls are recorded."""
 
     def __init__(self, group: Any) -> None:
-        super().__init__(group.rank(), group.size())
+        super().__init__(group.rank(), group.size())  # pyright: ignore[reportCallIssue]
         self._group = group
         for device in group._device_types:
             backend = group._get_backend(device)
@@ -189,13 +197,13 @@ class _Reduced(dist.ProcessGroup):
             self._set_default_backend(kind)  # pyright: ignore[reportAttributeAccessIssue]
         self._set_group_name(group.group_name)
 
-    def allreduce(self, *args: Any) -> Any:
+    def allreduce(self, tensors: Any, opts: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Sum a bucket."""
-        return self._group.allreduce(*args)
+        return self._group.allreduce(tensors, opts)
 
-    def broadcast(self, *args: Any) -> Any:
+    def broadcast(self, tensors: Any, opts: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Copy the plan of the buckets."""
-        return self._group.broadcast(*args)
+        return self._group.broadcast(tensors, opts)
 
 
 class _OurWork:

@@ -82,7 +82,7 @@ def _write(argv: Sequence[str], records: Sequence[Record], place: WorkerAddress,
     steps = min(map(int, _from_all(store, place, "steps", str(len(records) - 2))))
     if steps < FEWEST_STEPS:
         raise ConfigError(
-            f"no profile was written: {Path(argv[0]).name} made {steps} steps, and a profile needs {FEWEST_STEPS}",
+            f"{Path(argv[0]).name} made {steps} steps, and a profile needs {FEWEST_STEPS} or more",
             "A step ends with `optimizer.step()` of an optimizer of torch's.",
         )
     name = f"profile-{Path(argv[0]).stem}-{datetime.now():%Y%m%d-%H%M%S}"
@@ -122,8 +122,7 @@ def _show(folder: RunFolder, steps: int) -> None:
     ranks = communication(folder.path)
     lines = ["", f"{'':8} {'s/step':>9} {'compute':>8} {'data':>7} {'move':>7} {'wait':>7} {'idle':>7}"]
     for rank in ranks:
-        parts = (rank.compute - rank.data, rank.data, rank.move, rank.wait, rank.other)
-        cells = " ".join(f"{f'{100 * part:.0f} %':>7}" for part in parts)
+        cells = " ".join(f"{f'{100 * part:.0f} %':>7}" for part in rank.with_data.values())
         lines.append(f"{f'rank {rank.rank}':8} {rank.train_s / rank.steps:9.4f}  {cells}")
     lines += [f"{steps:,} steps in {folder.path}", f"Next:  shoal report {folder.path} --open"]
     sys.stdout.write("\n".join(lines) + "\n")

@@ -80,6 +80,12 @@ class RankShares:
         return min(self._fraction(self.data_s), self.compute)
 
     @property
+    def with_data(self) -> dict[str, float]:
+        """All time in five parts, computing without making or loading batches."""
+        parts = {"compute": self.compute - self.data, "data": self.data, "move": self.move, "wait": self.wait}
+        return parts | {"idle": self.other}
+
+    @property
     def encode(self) -> float:
         """The fraction of the time spent encoding and decoding gradients."""
         return self._fraction(self.encode_s)
