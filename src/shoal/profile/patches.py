@@ -90,8 +90,10 @@ def patched(recorder: Recorder) -> Generator[None]:
 
 
 def _forward(recorder: Recorder, call: Callable[..., Any]) -> Callable[..., Any]:
+    is_compiling, thread = torch.compiler.is_compiling, recorder.thread
+
     def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling() or recorder.is_inside():
+        if is_compiling() or thread.inside:
             return call(self, *args, **kwargs)
         with recorder.span("forward" if torch.is_grad_enabled() else "evaluation", "compute"):
             return call(self, *args, **kwargs)

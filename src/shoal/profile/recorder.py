@@ -26,6 +26,17 @@ class Call:
     """When its result was there, if that is known."""
 
 
+class _Thread(threading.local):
+    """What each thread has of its own."""
+
+    inside = False
+    """Whether it is in a span already: the root module's forward pass contains those of its parts."""
+
+    def __init__(self) -> None:
+        thread = threading.current_thread()
+        self.lane = LANE if thread is threading.main_thread() else thread.name
+
+
 class Recorder:
     """The spans of one process.
 
@@ -38,17 +49,13 @@ class Recorder:
         self.steps: list[Record] = []
         self._spans: list[Span] = []
         self._sequences: dict[str, int] = {}
-        self._of_thread = threading.local()
+        self.thread = _Thread()
         self._lock = threading.Lock()
         self._begin_ns: int | None = None
         self.delay: RunDelay | None = None
         """Since the first span."""
         self._seconds = 0.0
         self._in_backward: list[Call] | None = None
-
-    def is_inside(self) -> bool:
-        """Whether this thread is in a span already: the root module's forward pass contains those of its parts."""
-        return getattr(self._of_thread, "inside", False)
 
     @contextmanager
     def span(self, name: str, kind: Kind) -> Generator[None]:
@@ -57,11 +64,11 @@ class Recorder:
         if self._begin_ns is None:
             self._begin_ns, self.delay = start_ns, RunDelay()
             self._spans.clear()
-        self._of_thread.inside = True
+        self.thread.inside = True
         try:
             yield
         finally:
-            self._of_thread.inside = False
+            self.thread.inside = False
             self.add(name, kind, start_ns)
 
     @contextmanager
@@ -77,9 +84,7 @@ class Recorder:
 
     def add(self, name: str, kind: Kind, start_ns: int) -> None:
         """Add a span that ends now."""
-        is_main = threading.current_thread() is threading.main_thread()
-        lane = LANE if is_main else threading.current_thread().name
-        self._spans.append(Span(OUTSIDE_STEPS, name, kind, lane, start_ns, host_ns()))
+        self._spans.append(Span(OUTSIDE_STEPS, name, kind, self.thread.lane, start_ns, host_ns()))
 
     def issued(self, name: str, start_ns: int, num_bytes: int, group: str, peer: int = -1) -> Call:
         """Note a call that has just been issued."""
@@ -134,7 +139,7 @@ class Recorder:
         """The function, measured where it is no part of a measured one."""
 
         def measured(*args: Any, **kwargs: Any) -> Any:
-            if not self.active or self.is_inside():
+            if not self.active or self.thread.inside:
                 return function(*args, **kwargs)
             with self.backward() if name == "backward" else self.span(name, kind):
                 return function(*args, **kwargs)
