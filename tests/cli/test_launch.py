@@ -63,3 +63,8 @@ def test_the_limit_of_a_silent_worker_can_be_set(capfd, tmp_path, launcher):
     said = capfd.readouterr().err
     assert "alive, but has made no progress for 2" in said
     assert "`shoal launch --timeout`" in said
+
+
+def test_threads_are_not_profiled(capsys, tmp_path):
+    assert main(["launch", "--profile", "--launcher", "threads", "--workers", "2", str(tmp_path)]) == 2
+    assert "--profile records processes" in capsys.readouterr().err

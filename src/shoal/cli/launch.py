@@ -6,6 +6,7 @@ from typing import Literal
 from shoal.cli.command import Command, Given
 from shoal.config.flags import Flags
 from shoal.config.sections.values import Count, Seconds
+from shoal.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,6 +15,8 @@ class LaunchFlags(Flags):
 
     workers: Count
     """Number of workers."""
+    profile: bool = False
+    """Record the steps of a torch program, unchanged, as a run folder for `shoal report` and `shoal trace`."""
     launcher: Literal["processes", "threads"] = "processes"
     """What a worker is. As threads, all workers share one process, and a breakpoint works in every rank."""
     group: Literal["auto", "shm", "gloo", "nccl"] = "auto"
@@ -34,14 +37,21 @@ def run(given: Given[LaunchFlags]) -> int:
 
     If a worker fails, the launcher stops all of them, shows the first failure, and exits with its code. The same
     program also runs without a launcher (as a world of one) and under torchrun, unchanged.
+
+    With --profile the program may use torch alone (DDP, torch.distributed). A step ends with `optimizer.step()`.
+    When the program has ended, `shoal report` shows where each worker's time went. Under torchrun:
+
+        torchrun --nproc_per_node=2 -m shoal.profile train.py
     """
     from shoal.launch import programs
 
     (program, *arguments), flags = given.words, given.flags
+    if flags.profile and flags.launcher == "threads":
+        raise ConfigError("--profile records processes, not threads", "Leave out --launcher threads.")
     if flags.launcher == "threads":
         programs.by_threads(program, arguments, flags.workers, flags.timeout)
     else:
-        programs.by_processes(program, arguments, flags.workers, flags.group, flags.timeout)
+        programs.by_processes(program, arguments, flags.workers, flags.group, flags.timeout, flags.profile)
     return 0
 
 

@@ -46,6 +46,9 @@ def run(given: Given[ReportFlags]) -> int:
     text.show(str(made.page))
     if given.flags.open:
         open_page(made.page)
+    if not (Path(given.words[0]) / "config.toml").exists():
+        text.next_step("shoal", "trace", given.words[0])  # the profile of a program
+        return 0
     own = named_code(config)
     if not any(custom.name.startswith(f"{MODULE}:") for _, custom in own):  # `shoal.fit` gave it objects
         recipe = Path(given.words[0]) / "config.toml"

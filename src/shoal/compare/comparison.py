@@ -73,6 +73,11 @@ class ComparedRun:
         return self.run.config
 
     @property
+    def is_profile(self) -> bool:
+        """Whether it is a user's own program, with settings that are not known."""
+        return "profile" in self.run.result
+
+    @property
     def workers(self) -> int:
         """The number of workers."""
         return self.config.launch.workers
@@ -163,7 +168,10 @@ class Comparison:
 
 def compare(folders: Sequence[Path]) -> Comparison:
     """Compare finished runs. Unfinished ones are left out if two others are there to compare."""
-    finished = [folder for folder in folders if _is_finished(folder)]
+    profile = next((folder for folder in folders if RunFolder(folder).is_profile), None)
+    if profile and len(folders) > 1:
+        raise ConfigError(f"{profile} is the profile of a program", "Look at it alone: shoal report RUN")
+    finished = [folder for folder in folders if profile or _is_finished(folder)]
     unfinished = {folder: _resume(folder) for folder in folders if folder not in finished}
     if unfinished and len(finished) < 2:
         folder, command = next(iter(unfinished.items()))
@@ -181,7 +189,8 @@ def compare(folders: Sequence[Path]) -> Comparison:
     equal = [run for run in singles if of_workers and threads[run.folder.path] == mode(of_workers)]
     reference_run = equal[0] if equal else widest
     entries: list[ComparedRun] = []
-    for name, run in zip(_names(finished), runs, strict=True):
+    names = [_program(runs[0])] if profile else _names(finished)
+    for name, run in zip(names, runs, strict=True):
         with naming_damage(run.folder):
             cores = starts[run.folder.path].get("cores")
             entries.append(_entry(name, run, threads[run.folder.path], cores, reference_run))
@@ -285,6 +294,11 @@ def _names(folders: Sequence[Path]) -> list[str]:
     return [
         str(folder) if names.count(name) > 1 else name for folder, name in zip(folders, names, strict=True)
     ]
+
+
+def _program(run: Run) -> str:
+    """The file of the program that was profiled."""
+    return Path(str(run.result["profile"]).split(" ", 1)[0]).name
 
 
 def _start(run: Run) -> Mapping[str, Any]:

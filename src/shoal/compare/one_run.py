@@ -16,6 +16,7 @@ from shoal.compare.verdict import (
     divides_model,
     encoding,
     is_slow,
+    loading,
     moving,
     slow_and_quick,
     waiting,
@@ -83,6 +84,7 @@ def _efficient(entry: ComparedRun, words: Words) -> Iterator[Remark]:
 
 
 RULES: tuple[tuple[Rule, Callable[[ComparedRun], bool]], ...] = (
+    (loading, lambda entry: _matters(entry, "data") == "holds"),
     (waiting, _is_waiting),
     (divided_models, lambda entry: _matters(entry, "exchange") == "holds"),
     (encoding, lambda entry: _matters(entry, "encode") == "holds"),

@@ -46,6 +46,9 @@ VALIDATION_COLUMNS = ("epoch", "step", "loss", "accuracy")
 def write_run_report(folder: Path, run: Comparison, words: Words) -> None:
     """Write figures, tables, and the document as Markdown and as a page, which appears last."""
     (entry,) = run.entries
+    if entry.is_profile:
+        _write_profile(folder, run, words)
+        return
     drawings = {"loss": training_figure(entry.run, words), "time": time_figure(run, words)}
     owners = list(link_to_owner(folder, entry.run.folder.path, words.lang))
     blocks, svgs = timeline_blocks(entry.run.folder.path, words)
@@ -56,6 +59,36 @@ def write_run_report(folder: Path, run: Comparison, words: Words) -> None:
     ]
     tables = {"steps": to_csv(("step", "seconds", "loss"), steps)}
     write_document(folder, document, drawings, tables, run, svgs)
+
+
+def _write_profile(folder: Path, run: Comparison, words: Words) -> None:
+    """The page of a user's own program: of its training only the times are known."""
+    (entry,) = run.entries
+    blocks, svgs = timeline_blocks(entry.run.folder.path, words)
+    drawings = {"time": time_figure(run, words)}
+    numbers, found = numbers_of(entry, words), findings(run, words)
+    program = str(entry.run.result["profile"])
+    header = [words(f"column.{name}") for name in ("rank", "step_ms")]
+    header += [words(f"kind.{kind}") for kind in entry.ranks[0].with_data]
+    rows = [
+        [str(rank.rank), f"{1e3 * rank.train_s / rank.steps:.2f}"]
+        + [f"{100 * part:.1f} %" for part in rank.with_data.values()]
+        for rank in entry.ranks
+    ]
+    shown: list[Block] = [
+        Paragraph(words("run.profile_how", program=f"`{program}`", workers=entry.workers)),
+        *([Heading(words("section.findings"))] if found else []),
+        *(Judgement(each.tone, each.word, each.claim, each.numbers, each.advice) for each in found),
+        Heading(words("section.time")),
+        figure_of("time", drawings["time"], captions(run, words)["time"]),
+        *blocks,
+        Table(words("table.workers"), header, rows, frozenset(range(len(header)))),
+        Bullets([waiting_and_moving([entry], words)]),
+        Table(words("table.numbers"), ["", ""], [[*row] for row in numbers.items()]),
+        Folded(words("section.environment"), [Table(words("table.starts"), ["", ""], _starts(entry, words))]),
+    ]
+    document = Document(words("run.profile_title", program=program), words.lang, shown)
+    write_document(folder, document, drawings, {}, run, svgs)
 
 
 def timeline_blocks(path: Path, words: Words) -> tuple[list[Block], dict[str, str]]:
@@ -81,6 +114,11 @@ def timeline_blocks(path: Path, words: Words) -> tuple[list[Block], dict[str, st
 def numbers_of(entry: ComparedRun, words: Words) -> dict[str, str]:
     """The numbers of a run, each with its unit; those that it does not have are left out."""
     result, sent = entry.run.result, entry.sent_bytes
+    if entry.is_profile:
+        rows = {"steps": f"{result['steps']:,}", "seconds": f"{result['seconds']:.2f} s"}
+        rows |= {"step_ms": f"{1e3 * entry.sample_s.value:.2f} ms"}
+        rows |= {"bytes_sent": f"{sent / 1e6:.1f} MB"} if sent else {}
+        return {words(f"run.{name}"): value for name, value in rows.items()}
     rows = {
         "test_accuracy": _percent(result["test_accuracy"], result.get("test_samples")),
         "test_loss": _number(result["test_loss"]),

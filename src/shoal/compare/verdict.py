@@ -144,7 +144,13 @@ def waiting(comparison: Comparison, words: Words) -> Iterator[Remark]:
         shares = {"percent": percent(entry.shares["wait"]), "most": percent(most.wait), "rank": most.rank}
         numbers = words("waits.numbers", slow=slow.rank, quick=quick.rank, ratio=ratio, **shares)
         claim = words("waits.claim", name=entry.name, slow=slow.rank)
-        cure = "dp" if entry.config.strategy == "dp" else "balance" + "d" * entry.config.train.balance
+        cure = (
+            "profile"
+            if entry.is_profile
+            else "dp"
+            if entry.config.strategy == "dp"
+            else "balance" + "d" * entry.config.train.balance
+        )
         yield remark(words, "fails", "waits", claim, numbers, words(f"waits.{cure}"))
     if in_turns:
         shares = [percent(entry.shares["wait"]) for entry in in_turns]
@@ -181,6 +187,22 @@ def moving(comparison: Comparison, words: Words) -> Iterator[Remark]:
             )
         claim = words("moves.claim", name=entry.name)
         yield remark(words, "fails", "moves", claim, numbers, _for_moving(entry, words))
+
+
+def loading(comparison: Comparison, words: Words) -> Iterator[Remark]:
+    """Programs that wait for their data."""
+    for entry in comparison.entries:
+        most = max(entry.ranks, key=attrgetter("data"))
+        if entry.is_profile and most.data >= MATTERS:
+            numbers = words(
+                "loads.numbers",
+                percent=percent(fmean(each.data for each in entry.ranks)),
+                most=percent(most.data),
+                rank=most.rank,
+            )
+            yield remark(
+                words, "fails", "loads", words("loads.claim", name=entry.name), numbers, words("loads.advice")
+            )
 
 
 def encoding(comparison: Comparison, words: Words) -> Iterator[Remark]:
@@ -277,6 +299,8 @@ def _for_encoding(entry: ComparedRun, words: Words) -> str:
 
 
 def _for_moving(entry: ComparedRun, words: Words) -> str:
+    if entry.is_profile:
+        return words("moves.profile")
     if any(each.codec != "none" for each in compressions(entry.config.exchange)):
         return _for_encoding(entry, words)
     if entry.config.launch.group == "gloo" and not entry.config.launch.link:

@@ -78,6 +78,11 @@ class RunFolder:
         return self.path / f"events.rank{rank}.jsonl"
 
     @property
+    def is_profile(self) -> bool:
+        """Whether it holds the profile of a user's own program, which has no settings of ours."""
+        return not self.config.exists() and self.result.exists() and "profile" in self.read_result()
+
+    @property
     def run_id(self) -> str:
         """The id of the run, from its settings; empty for a run of an older version."""
         try:

@@ -12,18 +12,32 @@ from shoal.comm.threads.group import ThreadGroup
 from shoal.errors import ConfigError
 from shoal.launch import threads
 from shoal.launch.process import processes
-from shoal.launch.supervise import Policy
+from shoal.launch.supervise import Listener, Policy
 
 
 def by_processes(
-    path: str, arguments: list[str], workers: int, group: str = "auto", timeout_s: float | None = None
+    path: str,
+    arguments: list[str],
+    workers: int,
+    group: str = "auto",
+    timeout_s: float | None = None,
+    profile: bool = False,
 ) -> None:
     """Run the program once per worker, each in its own process; its output is not captured."""
     _read(path)
-    settings = {"kind": "program", "path": path, "arguments": arguments, "group": group}
+    settings = {"kind": "program", "path": path, "arguments": arguments, "group": group, "profile": profile}
     settings |= {} if timeout_s is None else {"timeout_s": timeout_s}
     policy = Policy.within(limit_of(timeout_s))
-    processes.run(processes.ProcessTask(settings), workers, policy=policy)
+    listener = _WithoutProfile() if profile else None
+    processes.run(processes.ProcessTask(settings), workers, listener, policy)
+
+
+class _WithoutProfile(Listener):
+    """Of a program that fails."""
+
+    def advice(self) -> list[str]:
+        """One sentence."""
+        return ["No profile was written."]
 
 
 def by_threads(path: str, arguments: list[str], workers: int, timeout_s: float | None = None) -> None:

@@ -27,7 +27,7 @@ from shoal.report.findings import Measured, inside_run
 from shoal.report.meetings import arrivals, event_files, meetings, waiting_ns
 
 WARM_UP_STEPS = 2
-StepKind = Literal["communication", "exchange", "encode", "wait", "move"]
+StepKind = Literal["communication", "exchange", "encode", "wait", "move", "data"]
 """Parts of one step. Exchange is wait and move, known for every step; communication is exchange and encode."""
 
 
@@ -64,6 +64,8 @@ class RankShares:
     """Bytes that left the worker in all steps; None in runs of older versions, which counted otherwise."""
     mapped_bytes: int = 0
     """How many of them did not travel."""
+    data_s: float = 0.0
+    """The part of the computing time in which batches were made or loaded."""
     parts: Mapping[StepKind, Mapping[int, float]] = field(default_factory=dict[StepKind, Mapping[int, float]])
     """Fractions of single steps, by kind and step: how much the shares scatter."""
 
@@ -71,6 +73,17 @@ class RankShares:
     def compute(self) -> float:
         """The fraction of the time spent computing."""
         return self._fraction(self.compute_s)
+
+    @property
+    def data(self) -> float:
+        """The fraction of the time spent making or loading batches, which is a part of computing."""
+        return min(self._fraction(self.data_s), self.compute)
+
+    @property
+    def with_data(self) -> dict[str, float]:
+        """All time in five parts, computing without making or loading batches."""
+        parts = {"compute": self.compute - self.data, "data": self.data, "move": self.move, "wait": self.wait}
+        return parts | {"idle": self.other}
 
     @property
     def encode(self) -> float:
@@ -162,6 +175,9 @@ def _shares(rank: int, steps: Sequence[StepRecord], waited: Sequence[tuple[Span,
         kept,
         _operations(waited, kept),
         min(encode_s, train_s - exchange_s - compute_s - idle_s),
+        data_s=sum(step.totals_ns.get("data", 0) for step in measured) / 1e9 * (train_s / measured_s)
+        if measured_s
+        else 0.0,
         parts=_parts(measured, waited),
     )
 
@@ -181,6 +197,7 @@ def _parts(
         encode_s = step.totals_ns.get("encode", 0) / 1e9
         of_step: dict[StepKind, float] = {"exchange": exchange_s + idle_s, "encode": encode_s}
         of_step["communication"] = exchange_s + idle_s + encode_s
+        of_step["data"] = step.totals_ns.get("data", 0) / 1e9
         if step.spans is not None:
             wait_s = min(waiting_ns.get(step.step, 0) / 1e9, exchange_s)
             of_step |= {"wait": wait_s + idle_s, "move": exchange_s - wait_s}

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from shoal.config.read import from_tree, read_recipe
 from shoal.config.schema import RunConfig
+from shoal.config.sections.launch import LaunchConfig
 from shoal.errors import ShoalError
 from shoal.events.file import Record, check_events, read_events
 from shoal.events.folder import RunFolder
@@ -72,6 +73,8 @@ class Run:
 def read_run(path: Path) -> Run:
     """Read the run in a folder; an error if it did not finish, or if its result or its events are damaged."""
     folder = RunFolder(path)
+    if folder.is_profile:
+        return _read_profile(folder)
     with naming_damage(folder):
         records = settled(read_events(folder.events()))
         steps = [record for record in records if record["event"] == "step"]
@@ -85,6 +88,15 @@ def read_run(path: Path) -> Run:
         samples = sum(record["samples"] for record in steps)
         rates = np.array([record["lr"] for record in steps if "lr" in record], dtype=np.float64)
         return Run(folder, config, curve_of(steps), samples, result, validations, rates)
+
+
+def _read_profile(folder: RunFolder) -> Run:
+    """The profile of a user's own program: of its steps only the times are known."""
+    result = folder.read_result()
+    records = [record for record in read_events(folder.events()) if record["event"] == "step"]
+    curve = curve_of([record | {"samples": 1, "loss": 0.0} for record in records])
+    config = RunConfig(launch=LaunchConfig(workers=result["workers"]))
+    return Run(folder, config, curve, len(records), result, (), np.array([]))
 
 
 @contextmanager

@@ -55,13 +55,21 @@ def _train_then(configs: Sequence[RunConfig], group: Group, first: Result) -> Re
     return first
 
 
+def _profile(task: dict[str, Any]) -> contextlib.AbstractContextManager[None]:
+    if not task.get("profile"):
+        return contextlib.nullcontext()
+    from shoal.profile.profile import profiled  # it loads what reports need
+
+    return profiled(sys.argv)
+
+
 def _program(reporter: Reporter, task: dict[str, Any]) -> None:
     path: str = task["path"]
     sys.argv = [path, *task["arguments"]]
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))  # as when Python itself runs a file
     if "timeout_s" in task:
         os.environ[VARIABLE] = str(task["timeout_s"])  # for every join and wrapper that gives no limit itself
-    with assigned(Assignment(kind=task["group"])):
+    with assigned(Assignment(kind=task["group"])), _profile(task):
         runpy.run_path(path, run_name="__main__")
     reporter.finished()
 

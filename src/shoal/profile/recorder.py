@@ -1,0 +1,168 @@
+"""Records spans and calls of one worker's steps in memory; a step ends with `optimizer.step()`.
+
+Nothing is written while the program runs, so the disk does not disturb it, and a program that fails leaves nothing.
+"""
+
+import threading
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from shoal.events.clocks import RunDelay
+from shoal.events.file import Record
+from shoal.events.spans import KEPT_EVERY, LANE, OUTSIDE_STEPS, Kind, Span, host_ns
+
+KEPT_ALL = 2000
+"""So many steps keep their spans, and of later ones every 20th."""
+
+
+@dataclass
+class Call:
+    """A call of a group that has been issued and not yet waited for."""
+
+    issue: Span
+    done_ns: int | None = None
+    """When its result was there, if that is known."""
+
+
+class _Thread(threading.local):
+    """What each thread has of its own."""
+
+    inside = False
+    """Whether it is in a span already: the root module's forward pass contains those of its parts."""
+
+    def __init__(self) -> None:
+        thread = threading.current_thread()
+        self.lane = LANE if thread is threading.main_thread() else thread.name
+
+
+class Recorder:
+    """The spans of one process.
+
+    Other threads may record as well: DDP issues its all-reduces in the thread of the backward pass.
+    """
+
+    def __init__(self, rank: int, workers: int) -> None:
+        self.rank, self.workers = rank, workers
+        self.active = True
+        self.steps: list[Record] = []
+        self._spans: list[Span] = []
+        self._sequences: dict[str, int] = {}
+        self.thread = _Thread()
+        self._lock = threading.Lock()
+        self._begin_ns: int | None = None
+        self.delay: RunDelay | None = None
+        """Since the first span."""
+        self._seconds = 0.0
+        self._in_backward: list[Call] | None = None
+
+    @contextmanager
+    def span(self, name: str, kind: Kind) -> Generator[None]:
+        """Measure the body of a `with`. Before the first span, a program only gets ready."""
+        start_ns = host_ns()
+        if self._begin_ns is None:
+            self._begin_ns, self.delay = start_ns, RunDelay()
+            self._spans.clear()
+        self.thread.inside = True
+        try:
+            yield
+        finally:
+            self.thread.inside = False
+            self.add(name, kind, start_ns)
+
+    @contextmanager
+    def backward(self) -> Generator[None]:
+        """Measure a backward pass and the calls in it, for whose results DDP waits in C++ before the pass ends."""
+        self._in_backward = calls = []
+        try:
+            with self.span("backward", "compute"):
+                yield
+        finally:
+            self._in_backward = None
+            self._settle(calls, host_ns())
+
+    def add(self, name: str, kind: Kind, start_ns: int) -> None:
+        """Add a span that ends now."""
+        self._spans.append(Span(OUTSIDE_STEPS, name, kind, self.thread.lane, start_ns, host_ns()))
+
+    def issued(self, name: str, start_ns: int, num_bytes: int, group: str, peer: int = -1) -> Call:
+        """Note a call that has just been issued."""
+        with self._lock:
+            number = self._sequences[group] = self._sequences.get(group, 0) + 1
+        call = Call(
+            Span(OUTSIDE_STEPS, name, "move", LANE, start_ns, host_ns(), num_bytes, group, number, peer)
+        )
+        if self._in_backward is not None:
+            self._in_backward.append(call)
+        return call
+
+    def waited(self, call: Call, start_ns: int, end_ns: int) -> None:
+        """Add a call once it has been waited for; again is no news."""
+        if call.done_ns != -1:
+            call.done_ns = -1
+            issue = call.issue
+            wait = issue._replace(kind="wait", start_ns=start_ns, end_ns=end_ns, bytes=0)
+            self._spans += (issue, wait)
+
+    def _settle(self, calls: Sequence[Call], end_ns: int) -> None:
+        """The waits of calls that nothing in Python has waited for.
+
+        DDP waits for its buckets in their order once all gradients are there, which is when it has issued the last one.
+        """
+        calls = [call for call in calls if call.done_ns != -1]
+        now_ns = max((call.issue.end_ns for call in calls), default=0)
+        for call in calls:
+            start_ns, now_ns = now_ns, max(now_ns, min(call.done_ns or now_ns, end_ns))
+            self.waited(call, start_ns, now_ns)
+
+    def end_step(self) -> None:
+        """Log a step: what was recorded since the last one."""
+        with self._lock:
+            count = len(self._spans)
+            spans, self._spans[:count] = self._spans[:count], []
+            end_ns = host_ns()
+            begin_ns = self._begin_ns or end_ns
+            self._begin_ns = end_ns
+            self._seconds += (end_ns - begin_ns) / 1e9
+            calls = [span for span in spans if span.group]
+            number = len(self.steps)
+            record: Record = {"event": "step", "step": number, "seconds": round(self._seconds, 9)}
+            record["totals_ns"] = own_ns([span for span in spans if span.lane == LANE])
+            record["blocked_ns"] = sum(call.duration_ns for call in calls)
+            record["sent_bytes"] = sum(call.sent_bytes for call in calls)
+            if number < KEPT_ALL or number % KEPT_EVERY == 0:
+                record["spans"] = [span[1:] for span in spans]
+            self.steps.append(record)
+
+    def measuring(self, name: str, kind: Kind, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, measured where it is no part of a measured one."""
+
+        def measured(*args: Any, **kwargs: Any) -> Any:
+            if not self.active or self.thread.inside:
+                return function(*args, **kwargs)
+            with self.backward() if name == "backward" else self.span(name, kind):
+                return function(*args, **kwargs)
+
+        return measured
+
+
+def own_ns(spans: Sequence[Span]) -> dict[str, int]:
+    """Nanoseconds by kind, each moment counted for the innermost span alone; calls of groups have a total of their own.
+
+    >>> call = Span(0, "all_reduce", "wait", LANE, 60, 100, group="world")
+    >>> own_ns([call, Span(0, "backward", "compute", LANE, 0, 100)])
+    {'compute': 60}
+    """
+    totals: dict[str, int] = {}
+    around: list[Span] = []
+    for span in sorted(spans, key=lambda span: (span.start_ns, -span.end_ns)):
+        while around and around[-1].end_ns <= span.start_ns:
+            around.pop()
+        if not span.group:
+            totals[span.kind] = totals.get(span.kind, 0) + span.duration_ns
+        if around and not around[-1].group:
+            overlap_ns = min(span.end_ns, around[-1].end_ns) - span.start_ns
+            totals[around[-1].kind] -= overlap_ns
+        around.append(span)
+    return totals
