@@ -125,22 +125,28 @@ def communication(folder: Path) -> list[RankShares]:
     found = {rank: steps_of(read_events(path)) for rank, path in files}
     # A parameter server makes no steps.
     steps = {rank: _without_warm_up(own) for rank, own in found.items() if own or rank == 0}
+    shares: list[RankShares] = []
+    for of_rank in shares_of(steps, max(rank for rank, _ in files) + 1):
+        own = found[of_rank.rank]
+        sent = [step.sent_bytes for step in own if step.sent_bytes is not None]
+        sent_bytes = sum(sent) if len(sent) == len(own) else None
+        mapped_bytes = sum(step.mapped_bytes for step in own)
+        shares.append(replace(of_rank, sent_bytes=sent_bytes, mapped_bytes=mapped_bytes))
+    return shares
+
+
+def shares_of(steps: Mapping[int, Sequence[StepRecord]], workers: int) -> list[RankShares]:
+    """The shares of each rank in these steps, without the bytes that were sent."""
     calls = {
         rank: {step.step: [span for span in step.spans or () if span.group] for step in own}
         for rank, own in steps.items()
     }
-    everyone = range(max(rank for rank, _ in files) + 1)
-    met = {rank: list(meetings(rank, own, everyone, calls)) for rank, own in calls.items()}
+    met = {rank: list(meetings(rank, own, range(workers), calls)) for rank, own in calls.items()}
     last_ns = {meeting: max(members.values()) for meeting, members in arrivals(met).items()}
-    shares: list[RankShares] = []
-    for rank, own in met.items():
-        waited = [(span, waiting_ns(span, last_ns[meeting])) for meeting, span in own]
-        sent = [step.sent_bytes for step in found[rank] if step.sent_bytes is not None]
-        sent_bytes = sum(sent) if len(sent) == len(found[rank]) else None
-        mapped_bytes = sum(step.mapped_bytes for step in found[rank])
-        of_rank = _shares(rank, steps[rank], waited)
-        shares.append(replace(of_rank, sent_bytes=sent_bytes, mapped_bytes=mapped_bytes))
-    return shares
+    return [
+        _shares(rank, steps[rank], [(span, waiting_ns(span, last_ns[meeting])) for meeting, span in own])
+        for rank, own in met.items()
+    ]
 
 
 def _without_warm_up(steps: list[StepRecord]) -> list[StepRecord]:

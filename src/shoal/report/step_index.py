@@ -24,8 +24,12 @@ from shoal.events.steps import spans_in
 from shoal.files import open_file
 from shoal.report.meetings import event_files
 
-_STEP = re.compile(rb'\{"event":\s*"step",\s*"step":\s*(\d+).*?"seconds":\s*([\d.eE+-]+)')
-NOT_KEPT, COLUMNS = -1, 4
+_STEP = re.compile(
+    rb'\{"event": ?"step", ?"step": ?(\d+),(?: ?"epoch": ?\d+,)?(?: ?"samples": ?(\d+), ?"loss": ?([-+.\deE]+),)?'
+    rb'.*?"seconds": ?([-+.\deE]+)'
+)
+NOT_KEPT, COLUMNS = -1, 6
+NAN = b"nan"
 
 
 @dataclass
@@ -36,7 +40,8 @@ class StepIndex:
     path: Path
     rows: "array[float]" = field(default_factory=lambda: array("d"))
     """COLUMNS of each step: its number; the seconds of training at its end; where its line begins, or NOT_KEPT; how
-    often the run had been started before, since the worker may then have another clock."""
+    often the run had been started before, since the worker may then have another clock; its samples and its loss, NaN
+    for a user's own program."""
     clocks: list[list[ClockOffset]] = field(default_factory=lambda: [[]])
     workers: int = 1
     """How many workers the run has, parameter servers included."""
@@ -61,7 +66,7 @@ class StepIndex:
 
     def spans(self, step: int) -> list[Span]:
         """The spans of a step on rank 0's clock."""
-        _, _, offset, attempt = self.table[self.kept[step]].astype(int).tolist()
+        offset, attempt = self.table[self.kept[step], 2:4].astype(int).tolist()
         with open_file(self.path) as file:
             file.seek(offset)
             record = json.loads(file.readline())
@@ -73,7 +78,24 @@ class StepIndex:
                 f"the spans of step {step} in {self.path.name} cannot be read ({error})"
             ) from None
 
-    def add_event(self, record: Record) -> None:
+    def add_line(self, offset: int, line: bytes) -> Record | None:
+        """Note a line of the file; the record of an event that is no step."""
+        if step := _STEP.match(line):
+            number, samples, loss, seconds = step.groups(NAN)
+            kept_at = offset if b'"spans":' in line or b'"calls":' in line else NOT_KEPT
+            attempt = len(self.clocks) - 1
+            self.rows.extend((int(number), float(seconds), kept_at, attempt, float(samples), float(loss)))
+            return None
+        record: Record = json.loads(line)
+        self._add_event(record)
+        return record
+
+    def newest(self, steps: int) -> "StepIndex":
+        """The last steps alone, while the file goes on growing; the seconds of the first of them are unknown."""
+        rows = self.rows[-COLUMNS * steps :]
+        return StepIndex(self.rank, self.path, rows, [*self.clocks], self.workers)
+
+    def _add_event(self, record: Record) -> None:
         """Note the clock, and forget the steps that a resumed run repeats."""
         if record["event"] == "start":
             self.clocks.append([])
@@ -89,12 +111,7 @@ def read_index(rank: int, path: Path) -> StepIndex:
     found = StepIndex(rank, path)
     try:
         for offset, line in verified_lines(path):
-            if step := _STEP.match(line):
-                has_spans = b'"spans":' in line or b'"calls":' in line
-                kept_at = offset if has_spans else NOT_KEPT
-                found.rows.extend((int(step[1]), float(step[2]), kept_at, len(found.clocks) - 1))
-            else:
-                found.add_event(json.loads(line))
+            found.add_line(offset, line)
     except ShoalError as error:
         found.problem = error.message
     except (KeyError, TypeError, ValueError, AttributeError) as error:
