@@ -53,7 +53,9 @@ def events_of(rank: int, workers: int, steps: int) -> Iterator[Record]:
             parts = [("batch", "data", begin, begin + 200_000)]
             parts += [("forward", "compute", begin + 200_000, begin + STEP_NS // 4)]
             parts += [("backward", "compute", begin + STEP_NS // 4, own), ("exchange", "move", own, end)]
-            rows: list[list[object]] = [[name, kind, "main", a, b, 0, "", -1, -1] for name, kind, a, b in parts]
+            rows: list[list[object]] = [
+                [name, kind, "main", a, b, 0, "", -1, -1] for name, kind, a, b in parts
+            ]
             rows.append(["all_reduce", "move", "main", own, own + 9000, 207640, "world", step, -1])
             rows.append(["all_reduce", "wait", "main", own + 9000, end, 0, "world", step, -1])
             record["spans"] = rows

@@ -49,7 +49,9 @@ def run(given: Given[WatchFlags]) -> int:
 
         unused = ["--open"] * flags.open + ["--port"] * (flags.port is not None)
         if unused:
-            raise ConfigError(f"{unused[0]} has no effect with --terminal, which serves no page", "Leave one out.")
+            raise ConfigError(
+                f"{unused[0]} has no effect with --terminal, which serves no page", "Leave one out."
+            )
         show(folder, flags.beside, flags.lang, sys.stdout)
         return 0
     from shoal.watch.address import listener, new_token, url_of

@@ -4,8 +4,7 @@ The panels, lines and styles are those of `curves`. Bands and marks are left out
 """
 
 import math
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -15,15 +14,17 @@ from shoal.report.finished_runs import Array
 from shoal.report.svg import COLOURS, FRAME, SMALL, for_page, svg_of, svg_text, text_width
 
 PIXELS_PER_IN = 96
-HIGH, TITLE, AXIS, LEGEND = 210, 22, 36, 22
+HIGH, TITLE, AXIS, LEGEND = 200, 22, 36, 20
 """Heights in pixels."""
 DASHES: dict[Dash, str] = {"solid": "", "dashed": "7 3", "dash-dotted": "9 3 2 3"}
 TICK_EVERY_X, TICK_EVERY_Y = 90, 45
 INK = FRAME["ink"]
+Scale = Callable[[Array], Array]
+"""From values to pixels."""
 
 
 def drawings_of(panel: Panel) -> tuple[str, str]:
-    """The drawing for a page, and the one for a phone, with the legend below."""
+    """The drawing for a page, and the one for a phone; several lines have a legend above."""
     return _drawing(panel, PAGE_IN * PIXELS_PER_IN), _drawing(panel, PHONE_IN * PIXELS_PER_IN)
 
 
@@ -39,11 +40,15 @@ def _drawing(panel: Panel, wide: float) -> str:
     def x(value: Array) -> Array:
         return left + (value - first) / (last - first) * (wide - left - 10)
 
+    label_room = text_width(panel.y_label, SMALL) + 24
+    top, legend = _legend(panel.lines, max(left, label_room), wide) if len(panel.lines) > 1 else (TITLE, [])
+    bottom = top + HIGH
+
     def y(value: Array) -> Array:
         scaled = [np.log(each) if panel.log_y else np.asarray(each) for each in (value, low, high)]
-        return TITLE + HIGH * (1 - (scaled[0] - scaled[1]) / (scaled[2] - scaled[1]))
+        return np.clip(bottom - HIGH * (scaled[0] - scaled[1]) / (scaled[2] - scaled[1]), top, bottom)
 
-    parts = [svg_text(panel.y_label, 0, 12, INK, f'font-size="{SMALL}"')]
+    parts = [svg_text(panel.y_label, 0, 12, INK, f'font-size="{SMALL}"'), *legend]
     for tick, label in zip(y_ticks, labels, strict=True):
         at = float(y(np.array(tick)))
         parts.append(
@@ -52,7 +57,6 @@ def _drawing(panel: Panel, wide: float) -> str:
         parts.append(
             svg_text(label, left - 6, round(at + 4, 1), INK, f'font-size="{SMALL}" text-anchor="end"')
         )
-    bottom = TITLE + HIGH
     parts.append(
         f'<line x1="{left:g}" x2="{wide - 10:g}" y1="{bottom}" y2="{bottom}" stroke="{FRAME["rule"]}"/>'
     )
@@ -66,8 +70,7 @@ def _drawing(panel: Panel, wide: float) -> str:
     )
     for line in panel.lines:
         parts += _curve(line, x, y)
-    depth, legend = _legend(panel.lines, left, wide, bottom + AXIS)
-    return for_page(svg_of(wide, depth, [*parts, *legend]))
+    return for_page(svg_of(wide, bottom + AXIS, parts))
 
 
 def _limits(panel: Panel) -> tuple[float, float]:
@@ -82,7 +85,7 @@ def _limits(panel: Panel) -> tuple[float, float]:
     return (0.0 if panel.from_zero else low - margin), high + margin
 
 
-def _curve(line: Line, x: "Scale", y: "Scale") -> Iterator[str]:
+def _curve(line: Line, x: Scale, y: Scale) -> Iterator[str]:
     colour = COLOURS[line.style.colour]
     stroke = f'fill="none" stroke="{colour}"'
     if line.raw is not None:
@@ -98,13 +101,12 @@ def _curve(line: Line, x: "Scale", y: "Scale") -> Iterator[str]:
 
 
 def _points(x: Array, y: Array) -> str:
-    return " ".join(
-        f"{a:.1f},{b:.1f}" for a, b in zip(x.tolist(), np.clip(y, 2, TITLE + HIGH).tolist(), strict=True)
-    )
+    return " ".join(f"{across:.1f},{down:.1f}" for across, down in zip(x.tolist(), y.tolist(), strict=True))
 
 
-def _legend(lines: Sequence[Line], left: float, wide: float, y: float) -> tuple[float, list[str]]:
-    across, parts = left, list[str]()
+def _legend(lines: Sequence[Line], left: float, wide: float) -> tuple[float, list[str]]:
+    """What the lines are, right of `left`; and how deep that is."""
+    across, y, parts = left, 2.0, list[str]()
     for line in lines:
         room = 44 + text_width(line.style.label, SMALL)
         if across > left and across + room > wide:
@@ -129,7 +131,9 @@ def _ticks(low: float, high: float, most: float) -> list[float]:
     least = (high - low) / max(most, 1.0)
     power = 10.0 ** math.floor(math.log10(least))
     size = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))
-    return [number * size for number in range(math.ceil(low / size - 1e-9), math.floor(high / size + 1e-9) + 1)]
+    return [
+        number * size for number in range(math.ceil(low / size - 1e-9), math.floor(high / size + 1e-9) + 1)
+    ]
 
 
 def _log_ticks(low: float, high: float) -> list[float]:

@@ -198,7 +198,9 @@ def _percent(step: StepTimeline, moment_ns: int) -> str:
     return f"{100 * (moment_ns - step.start_ns) / _length(step):.5g}%"
 
 
-def _legend(steps: Mapping[str, StepTimeline], words: Words, wide: float, y: float) -> tuple[float, list[str]]:
+def _legend(
+    steps: Mapping[str, StepTimeline], words: Words, wide: float, y: float
+) -> tuple[float, list[str]]:
     """The bottom of the drawing, and its legend."""
     entries = [
         (words(f"kind.{part}"), f'<rect width="12" height="12" fill="{_fill(part)}"/>')

@@ -29,7 +29,9 @@ def as_lines(
     for name, step in timeline.steps.items():
         drawn = _step_lines(step, words, columns, paint)
         lines += [step_title(name, step, words), *drawn, wrap(path_sentence(step, words)), ""]
-    legend = [f"{LETTERS[part]} {words(f'kind.{part}')}" for part in used_parts(timeline.steps) if part != "idle"]
+    legend = [
+        f"{LETTERS[part]} {words(f'kind.{part}')}" for part in used_parts(timeline.steps) if part != "idle"
+    ]
     sentences = [words("timeline.legend", letters=words.listed(legend))]
     sentences += [words("timeline.path_legend")] * (len(timeline.median.rows) > 1)
     sentences += kept_sentences(timeline, words)

@@ -169,8 +169,12 @@ class FollowedRun:
 def newest_run(folder: Path) -> Path:
     """The run that began last among the folders in a folder."""
     try:
-        runs = [(path.stat().st_mtime, each) for each in folder.iterdir() for path in [RunFolder(each).config]
-                if path.exists()]
+        runs = [
+            (path.stat().st_mtime, each)
+            for each in folder.iterdir()
+            for path in [RunFolder(each).config]
+            if path.exists()
+        ]
     except OSError:
         runs = []
     if not runs:

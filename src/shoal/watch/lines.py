@@ -64,7 +64,7 @@ def state_of(row: WorkerRow, words: Words) -> str:
     state = words(f"state.{row.state}")
     if row.state == "waiting":
         return words("state.silent", seconds=f"{row.silent_s:,.0f}")
-    return words("state.slow", state=state) if row.slower else state
+    return words("state.slow", state=state) if row.slower and row.state == "training" else state
 
 
 def slow_sentences(now: Snapshot, words: Words) -> Iterator[tuple[str, str]]:
@@ -114,7 +114,9 @@ def _event_lines(rank: int, event: Record, is_first: bool, words: Words) -> Iter
     elif kind == "validation" and event.get("loss") is not None:
         accuracy = event.get("accuracy")
         name = "validation" if accuracy is None else "validation_accuracy"
-        yield words(f"log.{name}", step=step, loss=f"{event['loss']:.4f}", accuracy=f"{100 * (accuracy or 0):.2f}")
+        yield words(
+            f"log.{name}", step=step, loss=f"{event['loss']:.4f}", accuracy=f"{100 * (accuracy or 0):.2f}"
+        )
     elif kind == "checkpoint":
         yield words("log.checkpoint", step=step)
     elif kind == "codec":

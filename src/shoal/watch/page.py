@@ -49,7 +49,8 @@ class LivePage:
         self._slow_since |= slow
         lines = log_lines(now, self._slow_since, words)[: -MOST_LINES - 1 : -1]
         judged = [
-            Judgement("fails", words("slow.word"), claim, numbers) for claim, numbers in slow_sentences(now, words)
+            Judgement("fails", words("slow.word"), claim, numbers)
+            for claim, numbers in slow_sentences(now, words)
         ]
         blocks: dict[str, Sequence[Block]] = {
             "problems": [Bullets(now.problems)] if now.problems else [],
@@ -70,16 +71,17 @@ class LivePage:
         if step is not None and (self._timeline is None or self._timeline[0] != step):
             found = timeline_of(self._run, step)
             if found is not None:
-                drawings = (for_page(each) for each in drawings_of({"newest": found}, words))
+                wide, narrow = map(for_page, drawings_of({"newest": found}, words))
                 title, caption = words("section.timeline"), words("figure.timeline_caption")
-                self._timeline = step, rendered([Heading(title), _figure(*drawings, caption, title)])
+                self._timeline = step, rendered([Heading(title), _figure(wide, narrow, caption, title)])
         return self._timeline[1] if self._timeline else ""
 
     def html(self) -> str:
         """The whole page, with the parts as they are now: also without its script it shows the run."""
         words, name = self._words, self._run.folder.path.resolve().name
         sections = "\n".join(
-            f'<section id="{part}"{_LIVE.get(part, "")}>{self.parts.get(part, "")}</section>' for part in PARTS
+            f'<section id="{part}"{_LIVE.get(part, "")}>{self.parts.get(part, "")}</section>'
+            for part in PARTS
         )
         said = {key: words(f"watch.{key}", time="{time}") for key in ("lost", "refused", "ended", "held")}
         data = " ".join(f'data-{key}="{escape(sentence)}"' for key, sentence in said.items())
@@ -117,13 +119,17 @@ def _state(now: Snapshot, other: Curves | None, words: Words) -> str:
     """The numbers of the run as tiles, the state first, and a bar for the steps."""
     tiles = {words("state.label"): words(f"state.{now.state}"), **numbers_of(now, words)}
     rows = "".join(
-        f'<div{_TONES.get(now.state, "") if place == 0 else ""}><dt>{inline(name)}</dt><dd>{inline(value)}</dd></div>'
+        f"<div{_TONES.get(now.state, '') if place == 0 else ''}><dt>{inline(name)}</dt><dd>{inline(value)}</dd></div>"
         for place, (name, value) in enumerate(tiles.items())
     )
     done = min(1.0, now.steps / now.total_steps) if now.total_steps else 0.0
     label = escape(words("tile.step"))
     bar = f'<progress max="1" value="{done:.4f}" aria-label="{label}"></progress>' if now.total_steps else ""
-    beside = f'<p class="beside">{inline(words("watch.beside", name=escape_marks(other.name)))}</p>' if other else ""
+    beside = (
+        f'<p class="beside">{inline(words("watch.beside", name=escape_marks(other.name)))}</p>'
+        if other
+        else ""
+    )
     return f'<dl class="tiles">{rows}</dl>{bar}{beside}'
 
 
@@ -147,7 +153,7 @@ def _workers(now: Snapshot, words: Words) -> Table:
     steps = max((row.shares.steps for row in now.workers if row.shares), default=0)
     header = [words(f"workers.{column}") for column in COLUMNS]
     rows = [cells_of(row, words) for row in now.workers]
-    return Table(words("workers.caption", steps=steps), header, rows, frozenset({0, *range(2, len(COLUMNS))}))
+    return Table(words("workers.caption", steps=steps), header, rows, frozenset(range(2, len(COLUMNS))))
 
 
 def _loss(own: Curves, other: Curves | None, words: Words) -> list[Block]:
@@ -159,7 +165,7 @@ def _loss(own: Curves, other: Curves | None, words: Words) -> list[Block]:
             continue
 
         def name(what: str, curves: Curves = curves) -> str:
-            said = words(f"figure.{what}")
+            said = words(f"figure.{what}", count=SMOOTHED_OVER)
             return words("figure.of_run", what=said, name=curves.name) if curves is other else said
 
         if len(curves.steps):
@@ -170,8 +176,7 @@ def _loss(own: Curves, other: Curves | None, words: Words) -> list[Block]:
             lines.append(Line(style, curves.validation_steps, curves.validation))
     above_zero = all(line.y.min() > 0 for line in lines) and float(own.raw.min()) > 0
     panel = Panel("", words("figure.steps"), words("figure.loss_label"), lines, log_x=False, log_y=above_zero)
-    caption = words("figure.loss_caption", count=SMOOTHED_OVER)
-    return [_figure(*curve_drawings(panel), caption, words("figure.loss_alt"))]
+    return [_figure(*curve_drawings(panel), "", words("figure.loss_alt"))]
 
 
 def _speed(own: Curves, other: Curves | None, words: Words) -> list[Block]:
@@ -184,7 +189,7 @@ def _speed(own: Curves, other: Curves | None, words: Words) -> list[Block]:
         return []
     axes = words("figure.steps"), words("figure.speed_label")
     panel = Panel("", *axes, lines, log_x=False, log_y=False, from_zero=True)
-    figure = _figure(*curve_drawings(panel), words("figure.speed_caption"), words("figure.speed_alt"))
+    figure = _figure(*curve_drawings(panel), "", words("figure.speed_alt"))
     return [Heading(words("section.speed")), figure]
 
 

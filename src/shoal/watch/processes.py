@@ -11,10 +11,14 @@ TOLERANCE_S = 2.0
 """A process that began later than its first event, by more than this, has the number of one that is gone."""
 
 
-def memory_of(start: Mapping[str, Any]) -> int | None | Literal["gone"]:
+def memory_of(start: Mapping[str, Any]) -> int | Literal["gone"] | None:
     """The resident bytes of the worker that wrote a start event; None if unknown, "gone" if it has ended."""
     pid = start.get("pid")
-    if not isinstance(pid, int) or start.get("host") != platform.node() or not Path("/proc/self/stat").exists():
+    if (
+        not isinstance(pid, int)
+        or start.get("host") != platform.node()
+        or not Path("/proc/self/stat").exists()
+    ):
         return None
     try:
         # The name of the process, in brackets, may contain blanks.
@@ -30,5 +34,7 @@ def memory_of(start: Mapping[str, Any]) -> int | None | Literal["gone"]:
 def _booted_s() -> float:
     """When the machine started, in seconds since 1970."""
     return next(
-        float(line.split()[1]) for line in Path("/proc/stat").read_text().splitlines() if line.startswith("btime")
+        float(line.split()[1])
+        for line in Path("/proc/stat").read_text().splitlines()
+        if line.startswith("btime")
     )

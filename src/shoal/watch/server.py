@@ -59,7 +59,13 @@ class Served:
         if scope["type"] == "http":
             response = self._refusal(scope) or await self._answer(self._name(scope))
             response.headers.update(SAFE)
-            await response(scope, receive, send)
+            # Counted here: nothing happens between `_answer`, which compares the number, and this line.
+            is_stream = isinstance(response, StreamingResponse)
+            self._streams += is_stream
+            try:
+                await response(scope, receive, send)
+            finally:
+                self._streams -= is_stream
 
     def _refusal(self, scope: Scope) -> Response | None:
         """What is wrong with a request from elsewhere, or without the secret."""
@@ -111,24 +117,20 @@ class Served:
 
     async def _events(self) -> AsyncGenerator[str]:
         """The parts that have changed, again and again; at the end of the command, its end."""
-        self._streams += 1
         sent: dict[str, str] = {}
         beat_s = 0.0
-        try:
-            while True:
-                await self._read()
-                parts = self._page.parts
-                changed = {name: html for name, html in parts.items() if sent.get(name) != html}
-                if changed or time.monotonic() > beat_s:
-                    beat_s = time.monotonic() + BEAT_S
-                    yield f"data: {json.dumps(changed)}\n\n"
-                sent = parts
-                if self._ending:
-                    yield "event: end\ndata: \n\n"
-                    return
-                await self._next_reading()
-        finally:
-            self._streams -= 1
+        while not self._ending:
+            await self._read()
+            parts = self._page.parts
+            changed = {name: html for name, html in parts.items() if sent.get(name) != html}
+            if changed or time.monotonic() > beat_s:
+                beat_s = time.monotonic() + BEAT_S
+                yield _message(changed)
+            sent = parts
+            await self._next_reading()
+        parts = self._page.parts
+        yield _message({name: html for name, html in parts.items() if sent.get(name) != html})
+        yield "event: end\ndata: \n\n"
 
     async def _next_reading(self) -> None:
         """Wait until somebody reads again, or it is time to."""
@@ -138,11 +140,15 @@ class Served:
 
     async def end(self) -> None:
         """Show the end of the run in all pages, and let them go."""
-        self._ending = True
         await self._read(is_last=True)
+        self._ending = True
         deadline_s = time.monotonic() + STOP_S
         while self._streams and time.monotonic() < deadline_s:
             await asyncio.sleep(0.02)
+
+
+def _message(parts: dict[str, str]) -> str:
+    return f"data: {json.dumps(parts)}\n\n"
 
 
 def refusal(status: int, why: str) -> Response:
@@ -175,3 +181,5 @@ def serving(page: LivePage, listening: socket.socket, token: str) -> Generator[N
             asyncio.run_coroutine_threadsafe(served.end(), loop).result(2 * STOP_S)
         server.should_exit = True
         thread.join(2 * STOP_S)
+        if not thread.is_alive():
+            loop.close()

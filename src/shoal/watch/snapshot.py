@@ -24,6 +24,8 @@ from shoal.watch.processes import memory_of
 State = Literal["failed", "training", "evaluating", "waiting", "starting", "gone", "stopped", "finished"]
 STATES: tuple[State, ...] = get_args(State)
 """A run has the first of these that one of its workers has."""
+ENDS: dict[str, State] = {"completed": "finished", "interrupted": "stopped"}
+"""By the status of the event that ends a worker."""
 WAITS_S, WAITS_STEPS = 5.0, 10
 """A worker waits if nothing was written for so long: so many seconds, and so many of its steps."""
 SMOOTHED_OVER = 10
@@ -110,18 +112,16 @@ def snapshot(run: FollowedRun, now_s: float | None = None) -> Snapshot:
     steps = {worker.rank: worker.recent_steps() for worker in workers if len(worker.index.rows) > COLUMNS}
     shares, slower = _times(run.config, steps)
     total = next((worker.start["total_steps"] for worker in workers if "total_steps" in worker.start), None)
-    rows = [
-        _row(worker, steps.get(worker.rank, []), shares, slower, total, now_s)
-        for worker in workers
-    ]
+    rows = [_row(worker, steps.get(worker.rank, []), shares, slower, total, now_s) for worker in workers]
     first = next((worker for worker in workers if len(worker.index.rows)), None)
     table = np.array(first.index.rows).reshape(-1, COLUMNS) if first else np.empty((0, COLUMNS))
     curves = _curves(run.folder.path.resolve().name, table, first.validations if first else [])
     events = [(worker.rank, event) for worker in workers for event in worker.events]
     newest = [worker.index.newest(RECENT) for worker in workers if len(worker.index.rows)]
     kept = kept_by_most(newest)
+    states: list[State] = [row.state for row in rows]
     return Snapshot(
-        state=min((row.state for row in rows), key=STATES.index, default="starting"),
+        state=min(states, key=STATES.index) if states else "starting",
         steps=max((row.steps for row in rows), default=0),
         total_steps=total,
         loss=float(curves.loss[-1]) if len(curves.loss) else None,
@@ -151,14 +151,14 @@ def _times(
 ) -> tuple[dict[int, RankShares], dict[int, float]]:
     """Where the time of the recent steps went, by rank; and how much slower than the quickest the slow ranks are."""
     steady = {
-        rank: [step for step in own if step.step >= WARM_UP_STEPS] or own for rank, own in steps.items() if own
+        rank: [step for step in own if step.step >= WARM_UP_STEPS] or own
+        for rank, own in steps.items()
+        if own
     }
     if not steady:
         return {}, {}
     found = {each.rank: each for each in shares_of(steady, max(steady) + 1)}
-    divides = config is not None and (
-        config.strategy == "rpc" or any(axis != "data" for axis in config.axes)
-    )
+    divides = config is not None and (config.strategy == "rpc" or any(axis != "data" for axis in config.axes))
     if len(found) < 2 or divides or fmean(each.wait for each in found.values()) < MATTERS:
         return found, {}
     quick = min(found.values(), key=attrgetter("work_s.value"))
@@ -178,29 +178,23 @@ def _row(
     step_s = median(step.seconds for step in steps) if steps else None
     silent_s = max(0.0, now_s - worker.changed_s)
     memory = memory_of(worker.start) if not worker.end else None
+    is_silent = silent_s > max(WAITS_S, WAITS_STEPS * (step_s or 0.0))
     state: State = "training"
     if worker.end:
-        ended = {"completed": "finished", "interrupted": "stopped"}
-        state = "failed" if worker.end["event"] == "failed" else ended.get(worker.end.get("status", ""), "stopped")  # pyright: ignore[reportAssignmentType]
+        state = (
+            "failed" if worker.end["event"] == "failed" else ENDS.get(worker.end.get("status", ""), "stopped")
+        )
     elif memory == "gone":
         state = "gone"
-    elif silent_s > max(WAITS_S, WAITS_STEPS * (step_s or 0.0)):
-        state = "waiting"
     elif total and made >= total:
         state = "evaluating"
+    elif is_silent:
+        state = "waiting"
     elif not made:
         state = "starting"
-    is_there = not worker.end and isinstance(memory, int)
-    return WorkerRow(
-        worker.rank,
-        state,
-        made,
-        silent_s,
-        step_s,
-        shares.get(worker.rank),
-        memory if is_there else None,  # pyright: ignore[reportArgumentType]
-        slower.get(worker.rank, 0.0) if not worker.end else 0.0,
-    )
+    occupied = None if memory == "gone" else memory
+    slow = slower.get(worker.rank, 0.0)
+    return WorkerRow(worker.rank, state, made, silent_s, step_s, shares.get(worker.rank), occupied, slow)
 
 
 def _speed(newest: Sequence[StepIndex]) -> float | None:
@@ -223,7 +217,11 @@ def _curves(name: str, table: Array, validations: Sequence[Record]) -> Curves:
     has_loss = len(losses) > 0 and bool(np.isfinite(losses).any())
     chosen = extremes(losses, MOST_POINTS) if has_loss else np.empty(0, dtype=np.intp)
     smoothed = Curve(numbers, numbers, seconds, losses).smoothed(SMOOTHED_OVER) if has_loss else losses
-    ends = np.unique(np.linspace(0, max(len(table) - 1, 0), SPEED_POINTS + 1).astype(int)) if len(table) else chosen
+    ends = (
+        np.unique(np.linspace(0, max(len(table) - 1, 0), SPEED_POINTS + 1).astype(int))
+        if len(table)
+        else chosen
+    )
     every = max(1, -(-FEWEST_STEPS * len(ends) // max(len(table), 1)))
     ends = ends[::every]
     total = np.cumsum(samples)

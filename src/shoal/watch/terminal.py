@@ -1,4 +1,4 @@
-"""The live view on a terminal: one table with a row per worker, and the loss as a small curve; plain lines elsewhere."""
+"""The live view on a terminal: a table with a row per worker, and the loss as a small curve; plain lines elsewhere."""
 
 import time
 from collections.abc import Callable
@@ -73,7 +73,10 @@ def drawn(now: Snapshot, other: Curves | None, words: Words, name: str, columns:
         curve.append(Text(f"{beside}: {words('tile.loss')} {other.loss[-1]:.4f}", style="dim"))
     notes = [Text(f"{claim} {figures}", style="yellow") for claim, figures in slow_sentences(now, words)]
     notes += [Text(printable(problem), style="yellow") for problem in now.problems]
-    log = [Text(line, style="dim", overflow="ellipsis", no_wrap=True) for line in log_lines(now, {}, words)[-LOG_LINES:]]
+    log = [
+        Text(line, style="dim", overflow="ellipsis", no_wrap=True)
+        for line in log_lines(now, {}, words)[-LOG_LINES:]
+    ]
     title = Text.assemble((printable(name), "bold"), f"  {words(f'state.{now.state}')}")
     return Group(title, Text(numbers), *curve, Text(""), table, Text(""), *notes, *log)
 
@@ -121,7 +124,9 @@ def _say_news(
     """Say what was not said before; when the numbers were said last."""
     slow = [f"{claim} {numbers}" for claim, numbers in slow_sentences(now, words)]
     keys = [claim for claim, _ in slow_sentences(now, words)]
-    news = [(line, line) for line in (*now.problems, *log_lines(now, {}, words))] + [*zip(keys, slow, strict=True)]
+    news = [(line, line) for line in (*now.problems, *log_lines(now, {}, words))] + [
+        *zip(keys, slow, strict=True)
+    ]
     for key, line in news:
         if key not in said:
             said.add(key)
