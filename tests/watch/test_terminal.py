@@ -17,7 +17,7 @@ from shoal.words import read_words
 @pytest.fixture
 def folder(tmp_path):
     made = Growing(tmp_path / "run", workers=2)
-    made.begin(total=40)
+    made.begin(total=50)
     made.steps(0, 40, own_ms=[3.0, 9.0])
     return made
 
@@ -27,7 +27,7 @@ def test_without_a_terminal_there_are_lines_until_the_run_is_over(folder):
     stream = io.StringIO()
     show(folder.path, None, "en", stream)
     lines = stream.getvalue().splitlines()
-    assert "40 of 40" in lines[-1]
+    assert "40 of 50" in lines[-1]
     assert sum("Rank 1 is slow" in line for line in lines) == 1
     assert "\x1b" not in stream.getvalue()
 
@@ -38,11 +38,10 @@ def test_the_table_has_a_row_for_each_worker_and_fits(folder, columns):
     run.read()
     console = Console(file=io.StringIO(), width=columns, force_terminal=True)
     console.print(drawn(snapshot(run), None, read_words("en", "shoal.watch"), "run", columns))
-    lines = console.file.getvalue().splitlines()
-    rows = [line.split() for line in lines if "training" in line and "%" in line]
-    assert [(row[row.index("%") - 1] != "0") for row in rows] == [True, True]
-    assert [any(word.startswith("slow") for word in row) for row in rows] == [False, True]
-    assert max(len(Text.from_ansi(line)) for line in lines) <= columns
+    lines = [Text.from_ansi(line).plain for line in console.file.getvalue().splitlines()]
+    rows = [line for line in lines[1:] if line.split()[1:2] in (["training"], ["training,"])]
+    assert ["slow" in row for row in rows] == [False, True]
+    assert max(map(len, lines)) <= columns
 
 
 def test_no_colour_where_the_user_wants_none(folder, monkeypatch):

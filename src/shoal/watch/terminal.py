@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, TextIO
 import numpy as np
 
 from shoal.printable import printable
-from shoal.report.finished_runs import Array
 from shoal.report.ownership import BARS
 from shoal.watch.follow import FollowedRun
 from shoal.watch.lines import COLUMNS, cells_of, log_lines, numbers_of, slow_sentences
@@ -56,16 +55,20 @@ def _show_table(run: FollowedRun, other: Curves | None, words: Words, stream: Te
 
 def drawn(now: Snapshot, other: Curves | None, words: Words, name: str, columns: int) -> "RenderableType":
     """The whole view: numbers, the curve, the table of workers, what is slow or damaged, and the newest log lines."""
+    from rich.cells import cell_len
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
     numbers = "   ".join(f"{key} {value}" for key, value in numbers_of(now, words).items())
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for column in COLUMNS:
-        table.add_column(words(f"workers.{column}"), justify="left" if column == "state" else "right")
-    for row in now.workers:
-        table.add_row(*map(Text, cells_of(row, words)), style="bold yellow" if row.slower else "")
+    rows = [cells_of(row, words) for row in now.workers]
+    for place, column in enumerate(COLUMNS):
+        least = max((cell_len(cells[place]) for cells in rows), default=1)  # headings are broken first
+        side = "left" if column == "state" else "right"
+        table.add_column(words(f"workers.{column}"), justify=side, min_width=least)
+    for row, cells in zip(now.workers, rows, strict=True):
+        table.add_row(*map(Text, cells), style="bold yellow" if row.slower else "")
     room = min(CURVE_COLUMNS, columns - 10)
     curve = [Text(line, style="blue") for line in curve_lines(now.curves, room)]
     if other is not None and len(other.loss):
@@ -82,22 +85,22 @@ def drawn(now: Snapshot, other: Curves | None, words: Words, name: str, columns:
 
 
 def curve_lines(curves: Curves, columns: int, rows: int = CURVE_ROWS) -> list[str]:
-    """The loss as bars of so many rows, with the largest and the smallest loss beside it; nothing before two steps."""
+    """The loss as bars of so many rows, with the largest and the smallest loss beside it; nothing before two steps.
+
+    As on the page, the scale is logarithmic where all losses are above zero.
+    """
     if len(curves.loss) < 2:
         return []
-    losses = _resampled(curves.steps, curves.loss, columns)
+    losses = np.interp(np.linspace(curves.steps[0], curves.steps[-1], columns), curves.steps, curves.loss)
     low, high = float(losses.min()), float(losses.max())
-    heights = np.rint((losses - low) / (high - low or 1.0) * (8 * rows - 1)).astype(int) + 1
+    scaled, least, most = (np.log(each) if low > 0 else np.asarray(each) for each in (losses, low, high))
+    heights = np.rint((scaled - least) / ((most - least) or 1.0) * (8 * rows - 1)).astype(int) + 1
     lines = [
         "".join(" " if high < 8 * row + 1 else BARS[min(high - 8 * row, 8) - 1] for high in heights.tolist())
         for row in reversed(range(rows))
     ]
     lines[0], lines[-1] = f"{lines[0]} {high:.4g}", f"{lines[-1]} {low:.4g}"
     return [line.rstrip() for line in lines]
-
-
-def _resampled(x: Array, y: Array, columns: int) -> Array:
-    return np.interp(np.linspace(x[0], x[-1], columns), x, y)
 
 
 def _show_lines(run: FollowedRun, words: Words, stream: TextIO) -> None:
