@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 PERIOD_S, LINE_EVERY_S = 1.0, 10.0
 CURVE_ROWS, CURVE_COLUMNS = 5, 60
 LOG_LINES = 5
+NARROW = 80
+"""With fewer columns than this the table has smaller gaps."""
 OVER = ("finished", "stopped", "failed", "gone")
 """States after which nothing more comes."""
 
@@ -61,7 +63,7 @@ def drawn(now: Snapshot, other: Curves | None, words: Words, name: str, columns:
     from rich.text import Text
 
     numbers = "   ".join(f"{key} {value}" for key, value in numbers_of(now, words).items())
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table = Table(box=None, pad_edge=False, padding=(0, 2 if columns >= NARROW else 1, 0, 0))
     rows = [cells_of(row, words) for row in now.workers]
     for place, column in enumerate(COLUMNS):
         least = max((cell_len(cells[place]) for cells in rows), default=1)  # headings are broken first
