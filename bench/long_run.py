@@ -30,8 +30,9 @@ STEP_NS = 20_000_000
 RUN_ID = "10c6"
 SAMPLES = 64
 VIEWS = {
-    "shoal report": "from shoal.cli.main import main; main(['report', sys.argv[1], '--out', sys.argv[1] + '/page'])",
-    "shoal watch": "from shoal.watch.page import opened; opened(Path(sys.argv[1]), None, 'en')",
+    "shoal report": "import tempfile; from shoal.cli.main import main; "
+    "main(['report', sys.argv[1], '--out', tempfile.mkdtemp() + '/page'])",
+    "shoal watch": "from shoal.watch.page import LivePage; LivePage(Path(sys.argv[1]), None, 'en').refresh()",
 }
 
 

@@ -4,12 +4,11 @@ import subprocess
 import sys
 import time
 
-import numpy as np
 import pytest
 from growing import Growing
 
 from shoal.watch.follow import FollowedRun
-from shoal.watch.snapshot import extremes, snapshot, timeline_of
+from shoal.watch.snapshot import snapshot, timeline_of
 
 
 def now_of(folder, **more):
@@ -111,15 +110,6 @@ def test_before_the_first_step_there_is_nothing_to_draw(folder):
     now = now_of(folder)
     assert (now.state, now.loss, now.samples_per_s, now.timeline_step) == ("starting", None, None, None)
     assert not len(now.curves.steps)
-
-
-def test_a_long_run_keeps_its_extremes():
-    values = np.sin(np.arange(50_000.0))
-    values[12_345] = 9.0
-    chosen = extremes(values, 300)
-    assert len(chosen) <= 602
-    assert 12_345 in chosen
-    assert {0, 49_999} <= {*chosen.tolist()}
 
 
 def test_the_timeline_is_the_newest_step_with_spans_of_all_workers(folder):

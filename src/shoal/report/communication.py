@@ -20,13 +20,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, get_args
 
+import numpy as np
+
 from shoal.events.file import read_events
 from shoal.events.spans import Span
 from shoal.events.steps import StepRecord, steps_of
 from shoal.report.findings import Measured, inside_run
 from shoal.report.meetings import arrivals, event_files, meetings, waiting_ns
+from shoal.report.step_index import COLUMNS, StepIndex, read_index
 
 WARM_UP_STEPS = 2
+MOST_STEPS, WINDOW = 10_000, 200
+"""Of longer runs the shares are computed from windows of so many steps, which have about so many steps together."""
+SECONDS = ("train_s", "compute_s", "move_s", "wait_s", "encode_s", "data_s")
+"""The parts of `RankShares` that grow with the number of steps."""
 StepKind = Literal["communication", "exchange", "encode", "wait", "move", "data"]
 """Parts of one step. Exchange is wait and move, known for every step; communication is exchange and encode."""
 
@@ -122,6 +129,11 @@ def communication(folder: Path) -> list[RankShares]:
     counts as moving.
     """
     files = event_files(folder)
+    indices = {rank: read_index(rank, path) for rank, path in files}
+    if any(len(index.rows) > COLUMNS * MOST_STEPS for index in indices.values()) and not any(
+        index.problem for index in indices.values()
+    ):
+        return _of_long_run(indices)
     found = {rank: steps_of(read_events(path)) for rank, path in files}
     # A parameter server makes no steps.
     steps = {rank: _without_warm_up(own) for rank, own in found.items() if own or rank == 0}
@@ -132,6 +144,32 @@ def communication(folder: Path) -> list[RankShares]:
         sent_bytes = sum(sent) if len(sent) == len(own) else None
         mapped_bytes = sum(step.mapped_bytes for step in own)
         shares.append(replace(of_rank, sent_bytes=sent_bytes, mapped_bytes=mapped_bytes))
+    return shares
+
+
+def _of_long_run(indices: Mapping[int, StepIndex]) -> list[RankShares]:
+    """The shares from windows of steps at equal distances, the same on every rank; seconds and bytes of all steps.
+
+    All steps of a window, because some strategies exchange every so many steps.
+    """
+    longest = max(len(index.table) for index in indices.values())
+    every = -(-longest // MOST_STEPS)
+    steps: dict[int, list[StepRecord]] = {}
+    for rank, index in indices.items():
+        numbers = index.table[:, 0]
+        is_chosen = (numbers // WINDOW % every == every // 2) & (numbers >= WARM_UP_STEPS)
+        if len(numbers) or rank == 0:
+            steps[rank] = index.steps_in(np.flatnonzero(is_chosen).tolist())
+    shares: list[RankShares] = []
+    for of_rank in shares_of(steps, max(indices) + 1):
+        table, seconds = indices[of_rank.rank].table, indices[of_rank.rank].seconds
+        steady = table[:, 0] >= WARM_UP_STEPS
+        train_s, sent, mapped = float(seconds[steady].sum()), table[:, 7].sum(), np.nansum(table[:, 8])
+        larger = train_s / of_rank.train_s if of_rank.train_s else 1.0
+        parts = {name: larger * getattr(of_rank, name) for name in SECONDS}
+        numbers = {"steps": int(steady.sum()), "steps_kept": int(table[steady, 6].sum())}
+        numbers |= {"sent_bytes": None if np.isnan(sent) else int(sent), "mapped_bytes": int(mapped)}
+        shares.append(replace(of_rank, **parts, **numbers))
     return shares
 
 

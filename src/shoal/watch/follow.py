@@ -78,9 +78,7 @@ class FollowedWorker:
             return
         record = self.index.add_line(self._offset, line)
         if record is None:
-            # Spans are kept as rarely as without --trace: reading them again and again would take long.
-            is_marked = int(self.index.rows[-COLUMNS]) % KEPT_EVERY == 0
-            self._recent.append(line if is_marked else _SPANS.sub(b"}", line))
+            self._recent.append(line)
             return
         kind = record["event"]
         self.events.append(record)
@@ -97,7 +95,13 @@ class FollowedWorker:
         """The newest steps of this start, on rank 0's clock; of the first one the duration is unknown."""
         clock = {key: self.start[key] for key in ("clock",) if key in self.start}
         start = {"event": "start", "step": 0, **clock}
-        return steps_of([start, *map(json.loads, self._recent)])[1:]
+        # Spans are read as rarely as without --trace: reading all of them again and again would take long.
+        numbers = self.index.rows[-COLUMNS * len(self._recent) :: COLUMNS] if self._recent else ()
+        lines = [
+            line if number % KEPT_EVERY == 0 else _SPANS.sub(b"}", line)
+            for number, line in zip(numbers, self._recent, strict=True)
+        ]
+        return steps_of([start, *map(json.loads, lines)])[1:]
 
 
 class FollowedRun:

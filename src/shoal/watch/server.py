@@ -26,7 +26,7 @@ NAMES = (HOST, "localhost")
 """Of this machine in a Host header; the port differs behind an SSH tunnel."""
 MOST_STREAMS = 16
 """Pages that may follow the run at the same time."""
-PERIOD_S, SHARE = 1.0, 0.02
+PERIOD_S, SHARE = 1.0, 0.01
 """The shortest time between two readings, and the most of a core that they take."""
 BEAT_S = 15.0
 """Between two signs of life; without them a page that is closed would not be noticed."""

@@ -15,7 +15,7 @@ from shoal.errors import ShoalError
 from shoal.events.file import Record
 from shoal.events.steps import StepRecord
 from shoal.report.communication import WARM_UP_STEPS, RankShares, shares_of
-from shoal.report.finished_runs import Array, Curve
+from shoal.report.finished_runs import Array, Curve, extremes
 from shoal.report.step_index import COLUMNS, StepIndex, kept_by_most
 from shoal.report.timeline import StepTimeline, read_step
 from shoal.watch.follow import RECENT, FollowedRun, FollowedWorker
@@ -237,17 +237,3 @@ def _curves(name: str, table: Array, validations: Sequence[Record]) -> Curves:
         numbers[ends[1:]],
         rates,
     )
-
-
-def extremes(values: Array, most: int) -> "np.ndarray[tuple[int], np.dtype[np.intp]]":
-    """Where a curve of at most 2 · `most` points lies: the smallest and the largest value of each group of neighbours.
-
-    >>> extremes(np.array([5.0, 1.0, 9.0, 2.0, 3.0, 8.0, 4.0, 0.0]), 2).tolist()
-    [0, 1, 2, 5, 7]
-    """
-    if len(values) <= 2 * most:
-        return np.arange(len(values))
-    groups = np.array_split(np.arange(len(values)), most)
-    ends = {0, len(values) - 1}
-    inside = {int(group[0] + pick(values[group])) for group in groups for pick in (np.argmin, np.argmax)}
-    return np.array(sorted(ends | inside))
