@@ -46,9 +46,8 @@ def _read(url: str, own_s: list[float]) -> None:
     """Follow the page until it ends."""
     for name in ("", "page.css", "timeline.js", "watch.js", "events"):
         with urllib.request.urlopen(url + name) as answer:
-            for line in answer:
-                if line.startswith(b"event: end"):
-                    own_s.append(_of_process(url.split("/")[3]))
+            ends = (line for line in answer if line.startswith(b"event: end"))
+            own_s.extend(_of_process(url.split("/")[3]) for _ in ends)
 
 
 def _of_process(token: str) -> float:

@@ -5,6 +5,7 @@ Most lines are only searched for two numbers. Of a step that kept its spans the 
 """
 
 import json
+import math
 import re
 from array import array
 from collections.abc import Callable, Iterator, Sequence
@@ -109,8 +110,13 @@ class StepIndex:
             self.rows.extend((number, seconds, offset, attempt, samples, loss, is_kept, sent, mapped))
             return None
         record: Record = json.loads(line)
-        if record["event"] == "step":
-            raise ValueError("a step without its number or its seconds")
+        if record["event"] == "step":  # of an older version, in another order
+            counted = [record.get(name, math.nan) for name in ("sent_bytes", "mapped_bytes")]
+            measured = [record.get(name, math.nan) for name in ("samples", "loss")]
+            is_kept = "spans" in record or "calls" in record
+            place = (offset, len(self.clocks) - 1, *measured, is_kept, *counted)
+            self.rows.extend((record["step"], record["seconds"], *place))
+            return None
         self.events.append(record)
         self._add_event(record)
         return record
