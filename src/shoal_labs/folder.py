@@ -9,6 +9,7 @@ from shoal.kit.findings import Finding, Measured, Number
 from shoal.kit.page import Document, Records, linked, records_to_csv, to_html, to_markdown, write_files
 from shoal_labs.claims import Findings
 from shoal_labs.page.pictures import Pictures
+from shoal_labs.page.table import spread
 
 
 def write_report(
@@ -46,7 +47,7 @@ def _numbers(place: int, finding: Finding) -> list[dict[str, object]]:
             "verdict": finding.verdict,
             "number": name,
             "value": value.value if isinstance(value, Measured) else value,
-            "spread": value.spread if isinstance(value, Measured) else "",
+            "spread": spread(value),
         }
         for given, whole in numbers.items()
         for name, value in _parts(given, whole)

@@ -40,7 +40,11 @@ def test_a_folder_in_use_is_not_touched(tmp_path):
 
 def test_the_table_of_findings_has_one_number_in_each_cell(tmp_path):
     slow = Phrase("finding.ratio", {"link": Phrase("link.slow"), "ratio": Measured(1.5, 0.2, "seeds", 4)})
-    finding = Finding("near", {"ratios": (slow, "none"), "codec": Phrase("codec.none"), "steps": 3}, "holds")
+    finding = Finding(
+        "near",
+        {"ratios": (slow, "none"), "codec": Phrase("codec.none"), "ms": Measured(3.5, 0.0, "none", 2)},
+        "holds",
+    )
     write_report(tmp_path, Document("A page", "en", []), Pictures({}), {}, {"speed": [finding]})
     with (tmp_path / "tables" / "findings.csv").open(encoding="utf-8-sig") as file:
         rows = [(row["number"], row["value"], row["spread"]) for row in csv.DictReader(file)]
@@ -49,5 +53,5 @@ def test_the_table_of_findings_has_one_number_in_each_cell(tmp_path):
         ("ratios, 0, ratio", "1.5", "0.2"),
         ("ratios, 1", "none", ""),
         ("codec", "none", ""),
-        ("steps", "3", ""),
+        ("ms", "3.5", ""),
     ]
