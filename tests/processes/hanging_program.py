@@ -1,5 +1,6 @@
 """Programs of torch's, without a word of ours, that hang or abort in a way that the first argument names."""
 
+import os
 import sys
 import time
 
@@ -135,5 +136,7 @@ def healthy(rank):
 
 
 if __name__ == "__main__":
+    if sys.argv[1] == "no_group" and int(os.environ["RANK"]) == 1:
+        validate()
     dist.init_process_group("gloo")
     globals()[sys.argv[1]](dist.get_rank())

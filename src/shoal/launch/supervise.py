@@ -54,6 +54,8 @@ class WorkerHandle(ABC):
         """Its last answer to where it is."""
         self.waited: Call | None = None
         """The call of a torch group whose wait raised the error with which it failed."""
+        self.made: Sequence[Call] = ()
+        """Its last calls of torch's groups, as it reported them when it failed."""
         self.output = b""
         """The worker's output, if it is kept; known after `close`."""
         self._pipe, self._pipe_open, self._unread = pipe, True, b""
@@ -309,6 +311,7 @@ class _Supervision:
                 handle.answer = report
             elif report["kind"] == "waited":
                 handle.waited = Call(*report["call"])
+                handle.made = [Call(*each) for each in report["made"]]
             else:
                 if report["kind"] == "finished":
                     handle.finished = True

@@ -9,6 +9,8 @@ _ARITHMETIC = ("all_reduce", "reduce")
 _SAME_BYTES = (*_ARITHMETIC, "broadcast", "all_gather")
 """Operations in which every worker passes a piece of the same size."""
 _SEPARATOR = "\t"
+MEETING = "meeting"
+"""The key of a call in which all workers meet at the store, such as `new_group`."""
 
 
 class Call(NamedTuple):
@@ -32,7 +34,11 @@ class Call(NamedTuple):
         moved = f", {self.shape}" if self.shape else ""
         if self.is_message:
             way = "to" if self.operation == "send" else "from"
-            return f"{self.operation} {way} rank {self.partner(1 << 30)}{moved}"
+            return (
+                f"{self.operation} {way} rank {self.partner()}{moved}" if self.peer >= 0 else self.operation
+            )
+        if self.key == MEETING:
+            return self.operation
         return f"{self.operation} #{self.number} of {self.group}{moved}"
 
     @property
@@ -50,7 +56,7 @@ class Call(NamedTuple):
         ranks = [int(word) for word in inside.split(",") if word.isdigit()]
         return ranks or list(range(size))
 
-    def partner(self, size: int) -> int:
+    def partner(self) -> int:
         """The other side of a message, as a rank of the world."""
         ranks = self.members(0)
         return ranks[self.peer] if 0 <= self.peer < len(ranks) else self.peer

@@ -64,7 +64,7 @@ def waits_for(one: Standing, standings: Sequence[Standing]) -> list[Standing]:
     if call is None:
         return []
     if call.is_message:
-        partner = call.partner(size)
+        partner = call.partner()
         other = standings[partner] if 0 <= partner < size else None
         return [] if other is None or _answers(other, one) else [other]
     members = [standings[rank] for rank in call.members(size) if rank != one.rank and rank < size]
@@ -79,7 +79,7 @@ def _answers(other: Standing, one: Standing) -> bool:
         and call is not None
         and theirs.is_message
         and theirs.operation != call.operation
-        and theirs.partner(0) in (one.rank, -1)
+        and theirs.partner() in (one.rank, -1)
     )
 
 
@@ -111,7 +111,7 @@ def _bare(call: Call) -> str:
     >>> _bare(Call("0", "world", 1, "broadcast", "int64[2]", 16, 1))
     'broadcast(int64[2], root 1)'
     """
-    root = [f"root {call.partner(0)}"] if call.peer >= 0 else []
+    root = [f"root {call.partner()}"] if call.peer >= 0 else []
     return f"{call.operation}({', '.join([*filter(None, [call.shape]), *root])})"
 
 
@@ -150,8 +150,9 @@ def _missing(one: Standing, standings: Sequence[Standing]) -> Verdict | None:
     silent = ": it does not answer" if first.state == "silent" else ""
     ranks = tuple(each.rank for each in missing)
     if one.call.is_message:
-        verb = "does not answer" if one.call.operation == "send" else "has not sent for"
-        sentence = f"rank {first.rank} {verb} the {one.call} of rank {one.rank}{at or silent}"
+        answer = "recv" if one.call.operation == "send" else "send"
+        sentence = f"rank {first.rank} has not called {answer}, for which rank {one.rank} waits in {one.call}"
+        sentence += at or silent
         hint = "Each send needs a recv on the other side, in the same order."
         return Verdict("missing", sentence, hint, ranks)
     have = ranks_in_words(ranks, "has", "have")
@@ -161,17 +162,33 @@ def _missing(one: Standing, standings: Sequence[Standing]) -> Verdict | None:
 
 
 def _circle(one: Standing, standings: Sequence[Standing]) -> Verdict | None:
-    path = [one]
-    while (following := waits_for(path[-1], standings)) and following[0] not in path:
-        path.append(following[0])
-    if not following:
-        if len(path) > 1 or one.state != "waits":
+    missing = waits_for(one, standings)
+    if not missing:
+        if one.state != "waits" or one.call is None or one.call.is_message:
             return None
         sentence = f"{one.call} does not end, though all of its members have called it"
         return Verdict("circle", sentence, "Look at the network, or for a member that was stopped.", ())
-    steps = [f"rank {each.rank} waits in {each.call}" for each in path]
-    sentence = "ranks wait for each other: " + ", ".join(steps)
-    hint = (
-        "Two calls that cross: make them in the same order, and each group's calls on its own members alone."
-    )
-    return Verdict("circle", sentence, hint, ())
+    other = missing[0]
+    sentence = f"rank {other.rank} has not reached {one.call}, for which rank {one.rank} waits: "
+    sentence += f"it waits in {other.call}"
+    elsewhere = _elsewhere(one, other)
+    if elsewhere is not None:
+        sentence += f", after {elsewhere.operation} #{elsewhere.number} of {elsewhere.group}"
+    elif one in waits_for(other, standings):
+        sentence += f", which rank {one.rank} has not reached"
+    guilty = () if elsewhere is None else (other.rank,)
+    hint = "All members of a group make its calls, and where groups overlap, in the same order."
+    return Verdict("circle", sentence, hint, guilty)
+
+
+def _elsewhere(one: Standing, other: Standing) -> Call | None:
+    """The call that a worker has made in another group, as if it had taken that for the group where it is missed."""
+    call = one.call
+    if call is None or call.is_message:
+        return None
+    alike = [
+        each
+        for each in other.calls.values()
+        if each.key != call.key and each.agrees(call) and each.members(0) != call.members(0)
+    ]
+    return max(alike, key=lambda each: each.number, default=None)

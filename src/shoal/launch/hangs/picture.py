@@ -46,8 +46,10 @@ def _does(group: Sequence[Standing], timed: bool = True) -> str:
     if one.call is not None and one.state == "waits":
         return f"waiting {f'{waited_s:.0f} s ' if timed else ''}in {one.call}"
     if one.call is not None:
-        return f"{one.remark or 'no answer'} in {one.call}"
-    words = {"runs": "in no call of a group", "finished": "finished", "silent": "no answer"}
+        return f"{one.remark or 'no answer, in'} {one.call}"
+    is_ours = any("shoal/comm/" in place.path for place in one.stack)
+    runs = "in a call of a group" if is_ours else "in no call of a group"
+    words = {"runs": runs, "finished": "finished", "silent": "no answer"}
     return one.remark or words.get(one.state, one.state)
 
 

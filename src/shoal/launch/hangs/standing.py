@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from shoal.launch.failure import users_frames
-from shoal.launch.hangs.calls import Call
+from shoal.launch.hangs.calls import MEETING, Call
 
 MOST_FRAMES = 30
 """Frames of a stack that are reported, the innermost."""
@@ -79,6 +79,17 @@ def places(frames: traceback.StackSummary) -> list[Place]:
     ]
     first = next((index for index, place in enumerate(found) if place.is_users), 0)
     return found[first:][-MOST_FRAMES:]
+
+
+def meeting(stack: Sequence[Place]) -> Call | None:
+    """The call in which a thread waits at torch's store for all other workers, if it does."""
+    for place in stack:
+        if place.path.endswith("distributed_c10d.py") and place.function in _MEETINGS:
+            return Call(MEETING, "world", 1, place.function)
+    return None
+
+
+_MEETINGS = ("init_process_group", "new_group", "monitored_barrier")
 
 
 def recorded_calls(keys: Mapping[str, tuple[str, str]]) -> tuple[list[Call], Call | None, float]:

@@ -9,7 +9,7 @@ from shoal.comm.liveness.limits import NO_PROGRESS_LIMIT_S, PAUSED_S, SETTINGS
 from shoal.errors import MismatchError, WorkerError
 from shoal.launch.failure import Failure
 from shoal.launch.hangs.board import Board
-from shoal.launch.hangs.calls import Call
+from shoal.launch.hangs.calls import MEETING, Call
 from shoal.launch.hangs.judge import Kind, Verdict, judge
 from shoal.launch.hangs.picture import picture, stacks
 from shoal.launch.hangs.standing import Place, Standing
@@ -19,8 +19,13 @@ ANSWER_S = 2.0
 """How long workers may take to say where they are."""
 GONE_AFTER_S = 2.0
 """How long a worker waits for one that has ended: a group whose connection breaks says so before."""
-LONGEST_REMARK = 100
-MARKS: dict[Kind, str] = {"mismatch": "another call", "gone": "gone", "missing": "missing", "circle": ""}
+LONGEST_REMARK = 70
+MARKS: dict[Kind, str] = {
+    "mismatch": "another call",
+    "gone": "gone",
+    "missing": "missing",
+    "circle": "elsewhere",
+}
 
 
 class Watchable(Protocol):
@@ -33,6 +38,8 @@ class Watchable(Protocol):
     """Its last answer to where it is."""
     waited: Call | None
     """The call of a torch group whose wait raised the error with which it failed."""
+    made: Sequence[Call]
+    """Its last calls, as it reported them when it failed."""
 
     def poll(self) -> int | None:
         """The exit code; None while it runs."""
@@ -52,6 +59,8 @@ class Watch:
         self._last_look = self._since = time.monotonic()
         """When the launcher last looked, and since when it has looked without a pause (Ctrl-Z)."""
         self._asked_at: float | None = None
+        self._not_before = 0.0
+        """When workers may be asked again."""
 
     def ask(self, handles: Sequence[Watchable]) -> None:
         """Ask all workers that run where they are."""
@@ -74,13 +83,13 @@ class Watch:
             return None
         if now - self._asked_at < ANSWER_S and not all(map(self._has_answered, handles)):
             return None
-        self._asked_at = None
+        self._asked_at, self._not_before = None, now + self._limit_s / 4
         standings = self.standings(handles)
         verdict = judge(standings)
         waited_s = max((min(each.waited_s, now - self._since) for each in standings), default=0.0)
         if verdict is not None and (verdict.kind == "gone" or waited_s > self._limit_s):
-            return self._error(verdict, standings, waited_s)
-        self._since = now
+            why = "" if verdict.kind == "gone" else f"No progress for {waited_s:.0f} s. {SETTINGS}"
+            return _error_of(verdict, standings, why)
         return None
 
     def _is_suspicious(self, handles: Sequence[Watchable], now: float) -> bool:
@@ -88,16 +97,19 @@ class Watch:
         board = self._board
         if board is None:
             return False
-        ended = any(handle.finished and handle.poll() is not None for handle in handles)
+        longest_s = waited_s = 0.0
         for handle in handles:
             since_ns = board.waits_since_ns(handle.rank)
             # C++ waits without a note: then nothing else changes.
             last_ns = since_ns or board.changed_ns(handle.rank)
-            silent_s = now - max(self._since, last_ns / 1e9)
-            if handle.finished or handle.poll() is not None or not last_ns:
-                continue
-            if silent_s > self._limit_s or (since_ns and ended and silent_s > GONE_AFTER_S):
-                return True
+            if last_ns and not handle.finished and handle.poll() is None:
+                silent_s = now - max(self._since, last_ns / 1e9)
+                longest_s, waited_s = max(longest_s, silent_s), max(waited_s, silent_s * (since_ns > 0))
+        if longest_s > self._limit_s:
+            return now > self._not_before
+        if waited_s > GONE_AFTER_S and any(each.finished and each.poll() is not None for each in handles):
+            verdict = judge(self.standings(handles))
+            return verdict is not None and verdict.kind == "gone"
         return False
 
     def _has_answered(self, handle: Watchable) -> bool:
@@ -121,20 +133,26 @@ class Watch:
             one.state, one.call = "failed", handle.waited
             path, _, line = failure.where.rpartition(":")
             one.stack = [Place(path, int(line), "<module>", "", True)] if line.isdigit() else []
+            one.calls = {(call.key, call.number): call for call in handle.made} | made
             one.remark = f"failed: {failure.name}: {failure.message}".partition("\n")[0][:LONGEST_REMARK]
             if one.call is not None:
-                one.remark = "stopped before its part" if failure.name == MismatchError.__name__ else "waited"
+                one.remark = "stopped before" if failure.name == MismatchError.__name__ else "waited in"
             elif failure.blames is not None:
                 one.remark = f"gave up on rank {failure.blames}"
         elif code is not None:
             one.state, one.call = "ended", waits
-            one.remark = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited ({code})"
+            one.remark = (
+                f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
+            )
+            one.remark += " in" if waits else ""
         elif self._has_answered(handle) and (answer := handle.answer):
             recorded = [Call(*call) for call in answer["calls"]]
             one.calls = {(call.key, call.number): call for call in recorded} | made
             one.stack = [Place(*place) for place in answer["stack"]]
             one.call = waits or (Call(*answer["waits"]) if answer["waits"] else None)
-            one.waited_s = 0.0 if waits else answer["age_s"]
+            one.waited_s = answer["age_s"]
+            if one.call is not None and one.call.key == MEETING and board is not None:
+                one.waited_s = (time.monotonic_ns() - board.changed_ns(handle.rank)) / 1e9
         elif board is not None:
             one.state, one.call = "silent", waits
         if board is not None and waits is not None and one.state in ("runs", "silent"):
@@ -142,10 +160,6 @@ class Watch:
         if one.state == "runs" and one.call is not None:
             one.state = "waits"
         return one
-
-    def _error(self, verdict: Verdict, standings: Sequence[Standing], waited_s: float) -> WorkerError:
-        why = "" if verdict.kind == "gone" else f"No progress for {waited_s:.0f} s. {SETTINGS}"
-        return _error_of(verdict, standings, why)
 
 
 def explained(error: WorkerError, blames: int | None, standings: Sequence[Standing]) -> WorkerError:

@@ -27,6 +27,7 @@ from shoal.launch.hangs.standing import (
     MOST_CALLS,
     RECORDER_VARIABLES,
     main_thread,
+    meeting,
     recorded_calls,
     stack_of_thread,
 )
@@ -98,11 +99,12 @@ class Watched:
 
         return waiting
 
-    def meet_groups(self) -> None:
-        """Know all groups of this process, those that only C++ has used as well."""
+    def made_calls(self) -> tuple[list[Call], Call | None, float]:
+        """`recorded_calls` of all groups of this process, those that only C++ has used as well."""
         with contextlib.suppress(Exception):  # torch's own list, which is not public
             for group in list(c10d._world.pg_map):  # pyright: ignore[reportPrivateUsage]
                 self._known(group)
+        return recorded_calls(self.keys)
 
     def _known(self, group: Any) -> _Group:
         known = self._groups.get(group)
@@ -166,12 +168,18 @@ def watched(reporter: Reporter) -> Generator[None]:
     with ExitStack() as undo:
         replace_methods(undo, worker.issuing)
         replace(undo, dist.Work, "wait", worker.waiting)
+        board.end_wait(rank)  # the program begins
         _answer(board, rank, reporter, worker)
         try:
             yield
-        except BaseException as error:
-            if worker.waited_in is not None and any(each is worker.error for each in _chain(error)):
-                reporter.send(kind="waited", call=worker.waited_in)
+        except Exception as error:
+            made, waited = worker.made_calls()[0], None
+            if any(each is worker.error for each in _chain(error)):
+                waited = worker.waited_in
+            elif made and any("gloo" in str(each) for each in _chain(error)):
+                waited = made[-1]  # in C++, where no wait is noted
+            if waited is not None:
+                reporter.send(kind="waited", call=waited, made=made)
             raise
 
 
@@ -196,23 +204,21 @@ def _opened_board() -> tuple[Board | None, int]:
 
 
 def _answer(board: Board, rank: int, reporter: Reporter, worker: Watched | None) -> None:
+    """Look for requests in a thread: it answers while the main thread waits in torch's C++."""
+
     def look() -> None:
         answered = 0
         while True:
             time.sleep(LOOK_EVERY_S)
             asked = board.num_asked(rank)
-            if asked != answered:
-                answered = asked
-                calls, waits, age_s = list[Call](), None, 0.0
-                if worker is not None:
-                    worker.meet_groups()
-                    calls, waits, age_s = recorded_calls(worker.keys)
-                reporter.send(
-                    kind="where", asked=asked, stack=stack_of_thread(main_thread()), calls=calls, waits=waits,
-                    age_s=age_s,
-                )  # fmt: skip
-                if worker is None:
-                    with contextlib.suppress(Exception):  # a program may have closed it
-                        faulthandler.dump_traceback(file=sys.stderr)
+            if asked == answered:
+                continue
+            answered, stack = asked, stack_of_thread(main_thread())
+            calls, waits, age_s = worker.made_calls() if worker is not None else ([], None, 0.0)
+            about = {"calls": calls, "waits": waits or meeting(stack), "age_s": age_s}
+            reporter.send(kind="where", asked=asked, stack=stack, **about)
+            if worker is None:
+                with contextlib.suppress(Exception):  # its code may have closed the stream
+                    faulthandler.dump_traceback(file=sys.stderr)
 
     threading.Thread(target=look, name="shoal says where it is", daemon=True).start()
