@@ -14,7 +14,7 @@ import os
 import struct
 import time
 import zlib
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import final
 
 from shoal.launch.hangs.calls import Call
@@ -27,8 +27,11 @@ HEADER = 64
 CONFIRM_S = 0.002
 """After this time a note that was read while it was written is whole."""
 _NUMBER = struct.Struct("=Q")
-_NOTE = struct.Struct("=QQH")
-"""Number of the call, time, length of the text that follows."""
+_WAIT = struct.Struct("=QQ")
+"""Since when, and where the call is noted."""
+_NOTHING = bytes(8)
+AREA = HEADER + (SLOTS + 1) * SLOT
+"""Bytes of a rank: requests, wait, last change; its last message; its last collectives."""
 
 
 @final
@@ -38,7 +41,7 @@ class Board:
     def __init__(self, descriptor: int, size: int) -> None:
         self.size = size
         self._descriptor = descriptor
-        self._memory = mmap.mmap(descriptor, HEADER + size * (HEADER + (SLOTS + 1) * SLOT))
+        self._memory = mmap.mmap(descriptor, HEADER + size * AREA)
 
     @classmethod
     def create(cls, size: int) -> "Board | None":
@@ -46,7 +49,7 @@ class Board:
         if not hasattr(os, "memfd_create") or not os.path.isdir("/proc/self/fd"):
             return None
         descriptor = os.memfd_create("shoal board", os.MFD_CLOEXEC)
-        os.truncate(descriptor, HEADER + size * (HEADER + (SLOTS + 1) * SLOT))
+        os.truncate(descriptor, HEADER + size * AREA)
         return cls(descriptor, size)
 
     @classmethod
@@ -73,26 +76,44 @@ class Board:
 
     def ask(self, rank: int) -> None:
         """Ask a worker where it is."""
-        self._set(self._area(rank), self.num_asked(rank) + 1)
+        _NUMBER.pack_into(self._memory, self._area(rank), self.num_asked(rank) + 1)
 
     def num_asked(self, rank: int) -> int:
         """How often the worker was asked."""
         return self._get(self._area(rank))
 
-    def note(self, rank: int, call: Call, packed: bytes) -> None:
-        """Note a call that a worker is about to issue."""
-        self._write(self._slot(rank, call.key, call.number), call.number, packed)
-        self._set(self._area(rank) + 16, time.monotonic_ns())
+    def slot(self, rank: int, group: int, number: int) -> int:
+        """Where a worker notes a collective of a group, of which `group` is the checksum of its key."""
+        return self._area(rank) + HEADER + (1 + (group + number) % SLOTS) * SLOT
 
-    def begin_wait(self, rank: int, number: int, packed: bytes) -> None:
-        """Note in which call a worker waits from now on."""
-        self._write(self._area(rank) + HEADER, number, packed)
-        self._set(self._area(rank) + 8, time.monotonic_ns())
+    def message_slot(self, rank: int) -> int:
+        """Where a worker notes its last message."""
+        return self._area(rank) + HEADER
+
+    def note(self, at: int, number: int, packed: bytes) -> None:
+        """Note a call that is about to be issued."""
+        _NUMBER.pack_into(self._memory, at, 0)  # nobody reads it until it is whole
+        self._memory[at + 8 : at + 8 + len(packed)] = packed
+        _NUMBER.pack_into(self._memory, at, number)
+
+    def may_differ(self, at: int, number: int, packed: bytes) -> bool:
+        """Whether another worker's note of this number has other bytes."""
+        if _NUMBER.unpack_from(self._memory, at)[0] != number:
+            return False
+        return self._memory[at + 8 : at + 8 + len(packed)] != packed
+
+    def begin_wait(self, rank: int, at: int) -> None:
+        """Note that a worker waits from now on in the call that it has noted there."""
+        _WAIT.pack_into(self._memory, self._area(rank) + 8, time.monotonic_ns(), at)
 
     def end_wait(self, rank: int) -> None:
         """Note that the worker goes on."""
-        self._set(self._area(rank) + 8, 0)
-        self._set(self._area(rank) + 16, time.monotonic_ns())
+        self._memory[self._area(rank) + 8 : self._area(rank) + 16] = _NOTHING
+        self.change(rank)
+
+    def change(self, rank: int) -> None:
+        """Note that the worker makes progress."""
+        _NUMBER.pack_into(self._memory, self._area(rank) + 24, time.monotonic_ns())
 
     def waits_since_ns(self, rank: int) -> int:
         """Since when a worker waits, by the monotonic clock; 0 if it does not."""
@@ -100,15 +121,16 @@ class Board:
 
     def changed_ns(self, rank: int) -> int:
         """When a worker last noted something other than that it waits; 0: never."""
-        return self._get(self._area(rank) + 16)
+        return self._get(self._area(rank) + 24)
 
     def waits_in(self, rank: int) -> Call | None:
         """The call in which a worker waits."""
-        return self._read(self._area(rank) + HEADER) if self.waits_since_ns(rank) else None
+        since_ns, at = _WAIT.unpack_from(self._memory, self._area(rank) + 8)
+        return self._read(at) if since_ns else None
 
     def call(self, rank: int, key: str, number: int) -> Call | None:
         """One call of a worker, if it is still on the board."""
-        found = self._read(self._slot(rank, key, number))
+        found = self._read(self.slot(rank, checksum(key), number))
         return found if found is not None and (found.key, found.number) == (key, number) else None
 
     def calls(self, rank: int) -> list[Call]:
@@ -117,47 +139,33 @@ class Board:
         found = [self._read(first + place * SLOT) for place in range(SLOTS)]
         return sorted((call for call in found if call is not None), key=lambda call: call.number)
 
-    def differing(self, rank: int, call: Call) -> dict[int, Call]:
-        """All members' calls of this number, if a neighbour's differs from this one's; else nothing."""
-        members = call.members(self.size)
-        place = members.index(rank)
-        for other in {members[place - 1], members[(place + 1) % len(members)]} - {rank}:
-            theirs = self.call(other, call.key, call.number)
-            if theirs is not None and not theirs.agrees(call):
-                time.sleep(CONFIRM_S)
-                if self.call(other, call.key, call.number) == theirs:
-                    known = {each: self.call(each, call.key, call.number) for each in members}
-                    return {each: found for each, found in known.items() if found is not None}
-        return {}
+    def differing(self, call: Call, ranks: Sequence[int], other: int) -> dict[int, Call]:
+        """The calls of these ranks of this number, if that of rank `other` really differs; else nothing."""
+        theirs = self.call(other, call.key, call.number)
+        if theirs is None or theirs.agrees(call):
+            return {}
+        time.sleep(CONFIRM_S)
+        if self.call(other, call.key, call.number) != theirs:
+            return {}
+        known = {rank: self.call(rank, call.key, call.number) for rank in ranks}
+        return {rank: found for rank, found in known.items() if found is not None}
 
     def _area(self, rank: int) -> int:
-        return HEADER + rank * (HEADER + (SLOTS + 1) * SLOT)
-
-    def _slot(self, rank: int, key: str, number: int) -> int:
-        place = (zlib.crc32(key.encode()) + number) % SLOTS
-        return self._area(rank) + HEADER + (1 + place) * SLOT
+        return HEADER + rank * AREA
 
     def _get(self, at: int) -> int:
         return _NUMBER.unpack_from(self._memory, at)[0]
 
-    def _set(self, at: int, value: int) -> None:
-        _NUMBER.pack_into(self._memory, at, value)
-
-    def _write(self, at: int, number: int, packed: bytes) -> None:
-        text = packed[: SLOT - _NOTE.size]
-        self._set(at, 0)  # nobody reads it until it is whole
-        self._memory[at + _NOTE.size : at + _NOTE.size + len(text)] = text
-        _NOTE.pack_into(self._memory, at, 0, time.monotonic_ns(), len(text))
-        self._set(at, number)
-
     def _read(self, at: int) -> Call | None:
-        number, _, length = _NOTE.unpack_from(self._memory, at)
-        if not number:
-            return None
-        text = self._memory[at + _NOTE.size : at + _NOTE.size + length]
+        number = self._get(at)
         with contextlib.suppress(ValueError):
-            return Call.unpacked(number, text)
+            return Call.unpacked(number, self._memory[at + 8 : at + SLOT]) if number else None
         return None
+
+
+def checksum(key: str) -> int:
+    """Of a group's key: the same in every process."""
+    return zlib.crc32(key.encode())
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """A call of a torch process group, as the workers compare it."""
 
+import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -9,6 +10,9 @@ _ARITHMETIC = ("all_reduce", "reduce")
 _SAME_BYTES = (*_ARITHMETIC, "broadcast", "all_gather")
 """Operations in which every worker passes a piece of the same size."""
 _SEPARATOR = "\t"
+_LENGTH = struct.Struct("=H")
+LONGEST = 480
+"""Bytes of a call; of a group of a hundred ranks only the first are kept."""
 MEETING = "meeting"
 """The key of a call in which all workers meet at the store, such as `new_group`."""
 
@@ -79,19 +83,22 @@ class Call(NamedTuple):
         return self.num_bytes == other.num_bytes
 
     def packed(self) -> bytes:
-        """As bytes that `unpacked` reads, without the number."""
+        """As bytes that `unpacked` reads, without the number: equal bytes are equal calls."""
         words = (self.key, self.operation, self.shape, self.num_bytes, self.peer, self.group)
-        return _SEPARATOR.join(map(str, words)).encode()
+        text = _SEPARATOR.join(map(str, words)).encode()[:LONGEST]
+        return _LENGTH.pack(len(text)) + text
 
     @classmethod
-    def unpacked(cls, number: int, text: bytes) -> "Call":
-        """The call that `packed` wrote.
+    def unpacked(cls, number: int, packed: bytes) -> "Call":
+        """The call that `packed` wrote; what follows it is ignored.
 
         >>> call = Call("0", "world", 1, "all_reduce", "float32[8]", 32)
-        >>> Call.unpacked(1, call.packed()) == call
+        >>> Call.unpacked(1, call.packed() + b"more") == call
         True
         """
-        key, operation, shape, num_bytes, peer, group = text.decode(errors="replace").split(_SEPARATOR)
+        (length,) = _LENGTH.unpack_from(packed)
+        words = packed[_LENGTH.size : _LENGTH.size + length].decode(errors="replace").split(_SEPARATOR)
+        key, operation, shape, num_bytes, peer, group = words
         return cls(key, group, number, operation, shape, int(num_bytes), int(peer))
 
 

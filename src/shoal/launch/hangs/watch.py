@@ -3,8 +3,10 @@
 import signal
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Protocol, final
 
+import shoal
 from shoal.comm.liveness.limits import NO_PROGRESS_LIMIT_S, PAUSED_S, SETTINGS
 from shoal.errors import MismatchError, WorkerError
 from shoal.launch.failure import Failure
@@ -20,6 +22,7 @@ ANSWER_S = 2.0
 GONE_AFTER_S = 2.0
 """How long a worker waits for one that has ended: a group whose connection breaks says so before."""
 LONGEST_REMARK = 70
+PACKAGE = str(Path(shoal.__file__).parent)
 MARKS: dict[Kind, str] = {
     "mismatch": "another call",
     "gone": "gone",
@@ -132,7 +135,8 @@ class Watch:
         elif failure is not None:
             one.state, one.call = "failed", handle.waited
             path, _, line = failure.where.rpartition(":")
-            one.stack = [Place(path, int(line), "<module>", "", True)] if line.isdigit() else []
+            is_users = line.isdigit() and not path.startswith(PACKAGE)
+            one.stack = [Place(path, int(line), "<module>", "", True)] if is_users else []
             one.calls = {(call.key, call.number): call for call in handle.made} | made
             one.remark = f"failed: {failure.name}: {failure.message}".partition("\n")[0][:LONGEST_REMARK]
             if one.call is not None:

@@ -13,15 +13,15 @@ import time
 import weakref
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from shoal.comm.signature import mismatch
-from shoal.comm.torch_calls import MESSAGES, Operation, name_of, peer_of, piece_of, replace, replace_methods
+from shoal.comm.torch_calls import Operation, name_of, peer_of, piece_of, replace, replace_methods
 from shoal.errors import MismatchError
-from shoal.launch.hangs.board import VARIABLE, Board
+from shoal.launch.hangs.board import VARIABLE, Board, checksum
 from shoal.launch.hangs.calls import Call
 from shoal.launch.hangs.standing import (
     MOST_CALLS,
@@ -33,6 +33,7 @@ from shoal.launch.hangs.standing import (
 )
 from shoal.launch.reports import Reporter
 
+MOST_KINDS = 4096
 LOOK_EVERY_S = 0.2
 """How often a worker looks whether it is asked."""
 
@@ -40,10 +41,28 @@ LOOK_EVERY_S = 0.2
 class _Group:
     """A process group, as it was when it was first used."""
 
-    def __init__(self, group: Any, generation: int) -> None:
+    def __init__(self, group: Any, generation: int, rank: int) -> None:
         self.key, self.name = f"{group.group_name}.{generation}", name_of(group)
+        self.checksum = checksum(self.key)
+        self.ranks: list[int] = dist.get_process_group_ranks(group)
+        place = self.ranks.index(rank)
+        self.neighbours = {self.ranks[place - 1], self.ranks[(place + 1) % len(self.ranks)]} - {rank}
         self.count = 0
         """The number of its last collective."""
+        self.kinds: dict[tuple[object, ...], tuple[Call, bytes]] = {}
+        """Calls that were made before, without their numbers, and packed."""
+
+
+class _Noted(NamedTuple):
+    """A call on the board."""
+
+    kind: Call
+    number: int
+    at: int
+
+    def call(self) -> Call:
+        """With its number."""
+        return self.kind._replace(number=self.number)
 
 
 @final
@@ -53,7 +72,7 @@ class Watched:
     def __init__(self, board: Board, rank: int) -> None:
         self._board, self._rank = board, rank
         self._groups: weakref.WeakKeyDictionary[Any, _Group] = weakref.WeakKeyDictionary()
-        self._open: weakref.WeakKeyDictionary[Any, tuple[Call, bytes]] = weakref.WeakKeyDictionary()
+        self._open: weakref.WeakKeyDictionary[Any, _Noted] = weakref.WeakKeyDictionary()
         self._generations: dict[str, int] = {}
         self.keys: dict[str, tuple[str, str]] = {}
         """Of each process group's name: its key, and what we call it."""
@@ -87,11 +106,11 @@ class Watched:
             noted = self._open.get(work)
             if noted is None:
                 return wait(work, *args, **kwargs)
-            self._board.begin_wait(self._rank, noted[0].number, noted[1])
+            self._board.begin_wait(self._rank, noted.at)
             try:
                 result = wait(work, *args, **kwargs)
             except Exception as error:
-                self.error, self.waited_in = error, noted[0]
+                self.error, self.waited_in = error, noted.call()
                 raise
             finally:
                 self._board.end_wait(self._rank)
@@ -111,48 +130,62 @@ class Watched:
         if known is None:
             name = str(group.group_name)
             self._generations[name] = self._generations.get(name, 0) + 1
-            known = self._groups[group] = _Group(group, self._generations[name])
+            known = self._groups[group] = _Group(group, self._generations[name], self._rank)
             self.keys[name] = known.key, known.name
         return known
 
-    def _note(self, group: Any, operation: Operation, args: tuple[Any, ...]) -> tuple[Call, bytes]:
-        known = self._known(group)
-        call = self._call(group, known, operation, args)
-        packed = call.packed()
-        if not call.is_message:
-            known.count = call.number
-            self._board.note(self._rank, call, packed)
-            differing = self._board.differing(self._rank, call)
-            if differing:
-                self.error = mismatch(call.number, {rank: str(each) for rank, each in differing.items()})
-                self.waited_in = call
-                raise self.error
-        return call, packed
-
-    def _call(self, group: Any, known: _Group, operation: Operation, args: tuple[Any, ...]) -> Call:
-        piece, name = piece_of(operation, args), operation.name
-        shape, num_bytes, peer = "", -1, peer_of(operation, args)
-        if piece is not None:
-            shape = f"{str(piece.dtype).removeprefix('torch.')}[{piece.numel()}]"
-            num_bytes = piece.numel() * piece.element_size() if _is_even(name, args) else -1
-        if name in ("broadcast", "reduce"):
-            peer = getattr(args[-1], "rootRank", -1)
+    def _note(self, group: Any, operation: Operation, args: tuple[Any, ...]) -> _Noted:
+        """Note a call on the board; raise if a neighbour has noted another one as this collective."""
+        known, board = self._known(group), self._board
+        call, packed = self._kind(known, operation, args)
+        if call.is_message:
+            at, number = board.message_slot(self._rank), known.count + 1
+            board.note(at, number, packed)
+            return _Noted(call, number, at)
         try:
-            issued = group._get_sequence_number_for_group()
+            issued: int = group._get_sequence_number_for_group()  # by C++, too
         except RuntimeError:  # a backend that does not count
             issued = 0
-        number = max(known.count + (name not in MESSAGES), issued + 1)
-        return Call(known.key, known.name, number, name, shape, num_bytes, peer)
+        number = known.count = max(known.count, issued) + 1
+        at = board.slot(self._rank, known.checksum, number)
+        board.note(at, number, packed)
+        board.change(self._rank)
+        for other in known.neighbours:
+            if board.may_differ(board.slot(other, known.checksum, number), number, packed):
+                self._refuse(call._replace(number=number), known, other)
+        return _Noted(call, number, at)
+
+    def _refuse(self, call: Call, known: _Group, other: int) -> None:
+        differing = self._board.differing(call, known.ranks, other)
+        if differing:
+            self.error = mismatch(call.number, {rank: str(each) for rank, each in differing.items()})
+            self.waited_in = call
+            raise self.error
+
+    def _kind(self, known: _Group, operation: Operation, args: tuple[Any, ...]) -> tuple[Call, bytes]:
+        """The call without its number, and packed: as many as there are sizes of tensors."""
+        piece, name, peer = piece_of(operation, args), operation.name, peer_of(operation, args)
+        if name in ("broadcast", "reduce"):
+            peer = getattr(args[-1], "rootRank", -1)
+        numel, dtype = (0, None) if piece is None else (piece.numel(), piece.dtype)
+        is_even = name != "all_gather" or _is_even(args[0])
+        kind = name, numel, dtype, peer, is_even
+        found = known.kinds.get(kind)
+        if found is None:
+            shape = f"{str(dtype).removeprefix('torch.')}[{numel}]" if dtype else ""
+            num_bytes = numel * dtype.itemsize if dtype and is_even else -1
+            call = Call(known.key, known.name, 0, name, shape, num_bytes, peer)
+            if len(known.kinds) > MOST_KINDS:
+                known.kinds.clear()
+            found = known.kinds[kind] = call, call.packed()
+        return found
 
 
-def _is_even(name: str, args: tuple[Any, ...]) -> bool:
-    """Whether the pieces of all workers have one size: not where a list of outputs says something else."""
-    outputs = args[0] if args else None
+def _is_even(outputs: Any) -> bool:
+    """Whether the pieces of an all-gather have one size."""
     while isinstance(outputs, list) and len(outputs) == 1 and isinstance(outputs[0], list):
         outputs = outputs[0]
-    if name != "all_gather" or not isinstance(outputs, list):
-        return True
-    return len({each.numel() for each in outputs if hasattr(each, "numel")}) <= 1
+    return not isinstance(outputs, list) or len({each.numel() for each in outputs}) <= 1
 
 
 @contextlib.contextmanager
