@@ -1,8 +1,10 @@
-"""Programs of torch's, without a word of ours, that hang or abort in a way that the first argument names."""
+"""Programs of torch's, that hang or abort in a way that the first argument names."""
 
+import contextlib
 import os
 import sys
 import time
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -75,6 +77,21 @@ def skipped_backward(rank):
         validate()
 
 
+def torch_gives_up(rank):
+    if rank == 1:
+        validate()
+    dist.all_reduce(torch.ones(10))
+
+
+def refused(rank):
+    """One rank tries what torch refuses, and goes on."""
+    if rank == 0:
+        with contextlib.suppress(RuntimeError):
+            dist.all_gather([torch.empty(3)], torch.ones(4))
+    for _ in range(3):
+        dist.all_reduce(torch.ones(10))
+
+
 def send(rank):
     if rank == 0:
         dist.send(torch.ones(1000), 1)
@@ -124,7 +141,7 @@ def healthy(rank):
             dist.recv(torch.ones(4), 0)
         pair = dist.new_group([0, 1])
         if rank < 2:
-            dist.all_reduce(torch.ones(rank * 0 + 5), group=pair)
+            dist.all_reduce(torch.ones(5), group=pair)
         dist.barrier()
         dist.destroy_process_group()
         dist.init_process_group("gloo")
@@ -135,8 +152,21 @@ def healthy(rank):
             model(torch.ones(2, 3)).sum().backward()
 
 
+def ours():
+    """The same in a group of shoal's."""
+    import shoal
+
+    group = shoal.join()
+    if group.rank == 1:
+        validate()
+    group.all_reduce(torch.ones(10)).wait()
+
+
 if __name__ == "__main__":
+    if sys.argv[1] == "ours":
+        ours()
     if sys.argv[1] == "no_group" and int(os.environ["RANK"]) == 1:
         validate()
-    dist.init_process_group("gloo")
+    limit_s = 2 if sys.argv[1] == "torch_gives_up" else 600
+    dist.init_process_group("gloo", timeout=timedelta(seconds=limit_s))
     globals()[sys.argv[1]](dist.get_rank())

@@ -20,12 +20,12 @@ from typing import Any, TypeVar
 
 from shoal.comm.liveness.judge import STOP_GRACE_S
 from shoal.comm.liveness.limits import NO_PROGRESS_LIMIT_S, PAUSED_S, SETTINGS
-from shoal.errors import MismatchError, WorkerError
+from shoal.errors import WorkerError
 from shoal.launch.failure import Failure, reported_failure, unreported_end
 from shoal.launch.hangs.board import Board
 from shoal.launch.hangs.calls import Call
 from shoal.launch.hangs.standing import Place, Standing
-from shoal.launch.hangs.watch import Watch, explained
+from shoal.launch.hangs.watch import Watch, concerns_others, explained
 from shoal.launch.reports import Report
 from shoal.training.stop import check_series, stop_signals, tell_series
 
@@ -270,7 +270,7 @@ def supervise(
     first = supervision.first_failure
     if first is not None:
         error = _error_of(first, len(handles), listener, signals.received)
-        if standings and _waited_for_others(first) and not signals.received:
+        if standings and concerns_others(first) and not signals.received:
             error = explained(error, first.failure and first.failure.blames, standings)
         raise error from first.cause
     if hang is not None:
@@ -368,17 +368,9 @@ class _Supervision:
             self.deadline = time.monotonic() + self._policy.grace_s
         if first is None or _distance(handle) < _distance(first):
             self.first_failure = handle
-        if _waited_for_others(handle) and not self.needs_others:
+        if concerns_others(handle) and not self.needs_others:
             self.needs_others = True
             self._watch.ask(self._handles)
-
-
-def _waited_for_others(handle: WorkerHandle) -> bool:
-    """Whether a failure has its cause in other workers, or in how a call fits theirs."""
-    failure = handle.failure
-    if failure is None:
-        return handle.poll() == -signal.SIGABRT  # gloo aborts where sizes differ
-    return handle.waited is not None or failure.blames is not None or failure.name == MismatchError.__name__
 
 
 def _distance(handle: WorkerHandle) -> int:

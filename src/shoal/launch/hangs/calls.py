@@ -85,7 +85,9 @@ class Call(NamedTuple):
     def packed(self) -> bytes:
         """As bytes that `unpacked` reads, without the number: equal bytes are equal calls."""
         words = (self.key, self.operation, self.shape, self.num_bytes, self.peer, self.group)
-        text = _SEPARATOR.join(map(str, words)).encode()[:LONGEST]
+        text = _SEPARATOR.join(map(str, words)).encode()
+        if len(text) > LONGEST:
+            text = text[:LONGEST].rpartition(b",")[0]
         return _LENGTH.pack(len(text)) + text
 
     @classmethod

@@ -16,8 +16,8 @@ MOST_FRAMES = 30
 """Frames of a stack that are reported, the innermost."""
 MOST_CALLS = 64
 """Calls that torch's flight recorder keeps."""
-RECORDER_VARIABLES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
-"""How many calls the recorder keeps: the name of the variable, and the name in older versions of torch."""
+RECORDER_VARIABLE = "TORCH_FR_BUFFER_SIZE"
+"""How many calls the recorder keeps."""
 State = Literal["waits", "runs", "finished", "failed", "ended", "silent"]
 
 
@@ -92,8 +92,21 @@ def meeting(stack: Sequence[Place]) -> Call | None:
 _MEETINGS = ("init_process_group", "new_group", "monitored_barrier")
 
 
-def recorded_calls(keys: Mapping[str, tuple[str, str]]) -> tuple[list[Call], Call | None, float]:
-    """What torch's flight recorder knows: the last collectives, the first that is not over, and its age in seconds.
+class Recorded(NamedTuple):
+    """What torch's flight recorder knows."""
+
+    calls: Sequence[Call] = ()
+    """The last collectives."""
+    waits: Call | None = None
+    """The first that is not over."""
+    age_s: float = 0.0
+    """Its age."""
+    timeout_s: float = 0.0
+    """Torch's own limit for it, or for a message that is not over."""
+
+
+def recorded_calls(keys: Mapping[str, tuple[str, str]]) -> Recorded:
+    """Read torch's flight recorder.
 
     It also sees what C++ issues: DDP's all-reduces, functional collectives. `keys` has the key and the name of groups.
     """
@@ -104,10 +117,12 @@ def recorded_calls(keys: Mapping[str, tuple[str, str]]) -> tuple[list[Call], Cal
 
         entries: list[dict[str, Any]] = json.loads(_dump_fr_trace_json(True, False)).get("entries", [])
     except Exception:  # a version or a backend without a recorder
-        return [], None, 0.0
-    calls, waits, age_s = list[Call](), None, 0.0
+        return Recorded()
+    calls, waits, age_s, timeout_s = list[Call](), None, 0.0, 0.0
     for entry in entries[-MOST_CALLS:]:
         name, *_ = entry["process_group"]
+        if not entry["retired"]:
+            timeout_s = max(timeout_s, entry.get("timeout_ms", 0) / 1000)
         if entry["is_p2p"] or name not in keys:  # a message, or a group of ours
             continue
         key, group = keys[name]
@@ -116,7 +131,7 @@ def recorded_calls(keys: Mapping[str, tuple[str, str]]) -> tuple[list[Call], Cal
         calls.append(Call(key, group, entry["collective_seq_id"], operation, shape, num_bytes))
         if not entry["retired"] and waits is None:
             waits, age_s = calls[-1], (time.time_ns() - entry["time_created_ns"]) / 1e9
-    return calls, waits, age_s
+    return Recorded(calls, waits, age_s, timeout_s)
 
 
 _DTYPES = {

@@ -90,7 +90,10 @@ class Watch:
         standings = self.standings(handles)
         verdict = judge(standings)
         waited_s = max((min(each.waited_s, now - self._since) for each in standings), default=0.0)
-        if verdict is not None and (verdict.kind == "gone" or waited_s > self._limit_s):
+        limit_s = self._limit_s
+        if limit_s >= NO_PROGRESS_LIMIT_S:  # the default: torch's own limit may be longer
+            limit_s = max([limit_s, *(each.answer["timeout_s"] for each in handles if each.answer)])
+        if verdict is not None and (verdict.kind == "gone" or waited_s > limit_s):
             why = "" if verdict.kind == "gone" else f"No progress for {waited_s:.0f} s. {SETTINGS}"
             return _error_of(verdict, standings, why)
         return None
@@ -164,6 +167,14 @@ class Watch:
         if one.state == "runs" and one.call is not None:
             one.state = "waits"
         return one
+
+
+def concerns_others(handle: Watchable) -> bool:
+    """Whether a failure has its cause in other workers, or in how a call fits theirs."""
+    failure = handle.failure
+    if failure is None:
+        return handle.poll() == -signal.SIGABRT  # gloo aborts where sizes differ
+    return handle.waited is not None or failure.blames is not None or failure.name == MismatchError.__name__
 
 
 def explained(error: WorkerError, blames: int | None, standings: Sequence[Standing]) -> WorkerError:

@@ -25,7 +25,8 @@ from shoal.launch.hangs.board import VARIABLE, Board, checksum
 from shoal.launch.hangs.calls import Call
 from shoal.launch.hangs.standing import (
     MOST_CALLS,
-    RECORDER_VARIABLES,
+    RECORDER_VARIABLE,
+    Recorded,
     main_thread,
     meeting,
     recorded_calls,
@@ -47,8 +48,8 @@ class _Group:
         self.ranks: list[int] = dist.get_process_group_ranks(group)
         place = self.ranks.index(rank)
         self.neighbours = {self.ranks[place - 1], self.ranks[(place + 1) % len(self.ranks)]} - {rank}
-        self.count = 0
-        """The number of its last collective."""
+        self.issued = -1
+        """How many collectives torch had counted before the last one that was noted."""
         self.kinds: dict[tuple[object, ...], tuple[Call, bytes]] = {}
         """Calls that were made before, without their numbers, and packed."""
 
@@ -92,7 +93,13 @@ class Watched:
                 raise
             except Exception:  # whatever torch's next version changes, the program goes on
                 noted = None
-            work = method(group, *args, **kwargs)
+            try:
+                work = method(group, *args, **kwargs)
+            except Exception:
+                if noted is not None:  # refused: the next call has the same number
+                    self._board.note(noted.at, 0, b"")
+                    self._groups[group].issued = -1
+                raise
             if noted is not None and work is not None:
                 self._open[work] = noted
             return work
@@ -118,7 +125,7 @@ class Watched:
 
         return waiting
 
-    def made_calls(self) -> tuple[list[Call], Call | None, float]:
+    def made_calls(self) -> Recorded:
         """`recorded_calls` of all groups of this process, those that only C++ has used as well."""
         with contextlib.suppress(Exception):  # torch's own list, which is not public
             for group in list(c10d._world.pg_map):  # pyright: ignore[reportPrivateUsage]
@@ -134,19 +141,19 @@ class Watched:
             self.keys[name] = known.key, known.name
         return known
 
-    def _note(self, group: Any, operation: Operation, args: tuple[Any, ...]) -> _Noted:
+    def _note(self, group: Any, operation: Operation, args: tuple[Any, ...]) -> _Noted | None:
         """Note a call on the board; raise if a neighbour has noted another one as this collective."""
         known, board = self._known(group), self._board
         call, packed = self._kind(known, operation, args)
+        issued: int = group._get_sequence_number_for_group()  # what C++ issues counts, too
+        number = issued + 1
         if call.is_message:
-            at, number = board.message_slot(self._rank), known.count + 1
+            at = board.message_slot(self._rank)
             board.note(at, number, packed)
             return _Noted(call, number, at)
-        try:
-            issued: int = group._get_sequence_number_for_group()  # by C++, too
-        except RuntimeError:  # a backend that does not count
-            issued = 0
-        number = known.count = max(known.count, issued) + 1
+        if issued == known.issued:  # a backend, or a call, that torch does not count
+            return None
+        known.issued = issued
         at = board.slot(self._rank, known.checksum, number)
         board.note(at, number, packed)
         board.change(self._rank)
@@ -195,8 +202,7 @@ def watched(reporter: Reporter) -> Generator[None]:
     if board is None:
         yield
         return
-    for variable in RECORDER_VARIABLES:
-        os.environ.setdefault(variable, str(MOST_CALLS))
+    os.environ.setdefault(RECORDER_VARIABLE, str(MOST_CALLS))
     worker = Watched(board, rank)
     with ExitStack() as undo:
         replace_methods(undo, worker.issuing)
@@ -206,7 +212,7 @@ def watched(reporter: Reporter) -> Generator[None]:
         try:
             yield
         except Exception as error:
-            made, waited = worker.made_calls()[0], None
+            made, waited = worker.made_calls().calls, None
             if any(each is worker.error for each in _chain(error)):
                 waited = worker.waited_in
             elif made and any("gloo" in str(each) for each in _chain(error)):
@@ -247,8 +253,8 @@ def _answer(board: Board, rank: int, reporter: Reporter, worker: Watched | None)
             if asked == answered:
                 continue
             answered, stack = asked, stack_of_thread(main_thread())
-            calls, waits, age_s = worker.made_calls() if worker is not None else ([], None, 0.0)
-            about = {"calls": calls, "waits": waits or meeting(stack), "age_s": age_s}
+            made = worker.made_calls() if worker is not None else Recorded()
+            about = made._replace(waits=made.waits or meeting(stack))._asdict()
             reporter.send(kind="where", asked=asked, stack=stack, **about)
             if worker is None:
                 with contextlib.suppress(Exception):  # its code may have closed the stream
