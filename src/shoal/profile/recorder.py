@@ -11,7 +11,7 @@ from typing import Any
 
 from shoal.events.clocks import RunDelay
 from shoal.events.file import Record
-from shoal.events.spans import KEPT_EVERY, LANE, OUTSIDE_STEPS, Kind, Span, host_ns
+from shoal.events.spans import KEPT_EVERY, LANE, OUTSIDE_STEPS, Kind, Span, host_ns, totals_of_calls
 
 KEPT_ALL = 2000
 """So many steps keep their spans, and of later ones every 20th."""
@@ -129,8 +129,7 @@ class Recorder:
             number = len(self.steps)
             record: Record = {"event": "step", "step": number, "seconds": round(self._seconds, 9)}
             record["totals_ns"] = own_ns([span for span in spans if span.lane == LANE])
-            record["blocked_ns"] = sum(call.duration_ns for call in calls)
-            record["sent_bytes"] = sum(call.sent_bytes for call in calls)
+            record |= totals_of_calls(calls)._asdict()
             if number < KEPT_ALL or number % KEPT_EVERY == 0:
                 record["spans"] = [span[1:] for span in spans]
             self.steps.append(record)
