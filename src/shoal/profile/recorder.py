@@ -11,8 +11,20 @@ from typing import Any
 
 from shoal.events.clocks import RunDelay
 from shoal.events.file import Record
-from shoal.events.spans import KEPT_EVERY, LANE, OUTSIDE_STEPS, Kind, Span, host_ns
+from shoal.events.spans import (
+    EVALUATION,
+    KEPT_EVERY,
+    LANE,
+    OUTSIDE_STEPS,
+    SAVE,
+    SYNCHRONISE,
+    Kind,
+    Span,
+    host_ns,
+)  # fmt: skip
 
+FIRST_CHECK = 2
+"""The first step whose gradients are looked at."""
 KEPT_ALL = 2000
 """So many steps keep their spans, and of later ones every 20th."""
 
@@ -56,6 +68,13 @@ class Recorder:
         """Since the first span."""
         self._seconds = 0.0
         self._in_backward: list[Call] | None = None
+        self.rows = 0
+        """Samples of the forward passes of this step so far."""
+        self.model: Callable[[], Any] = lambda: None
+        """The root module of the last forward pass with gradients, if it still exists."""
+        self._checks = 0
+        self._used: set[int] = set()
+        self._unused: dict[int, str] = {}
 
     @contextmanager
     def span(self, name: str, kind: Kind) -> Generator[None]:
@@ -131,9 +150,31 @@ class Recorder:
             record["totals_ns"] = own_ns([span for span in spans if span.lane == LANE])
             record["blocked_ns"] = sum(call.duration_ns for call in calls)
             record["sent_bytes"] = sum(call.sent_bytes for call in calls)
+            record |= _noted([span for span in spans if span.lane == LANE])
+            if self.rows:
+                record["rows"], self.rows = self.rows, 0
             if number < KEPT_ALL or number % KEPT_EVERY == 0:
                 record["spans"] = [span[1:] for span in spans]
             self.steps.append(record)
+
+    def check_gradients(self, params: Sequence[Any]) -> None:
+        """Before every 20th update: which of its parameters have no gradient."""
+        if len(self.steps) % KEPT_EVERY != FIRST_CHECK:
+            return
+        absent = [param for param in params if param.requires_grad and param.grad is None]
+        self._checks += 1
+        self._used |= {id(param) for param in params} - {id(param) for param in absent}
+        if absent:
+            model = self.model()
+            names = {id(param): name for name, param in model.named_parameters()} if model is not None else {}
+            self._unused |= {id(param): names.get(id(param), str(tuple(param.shape))) for param in absent}
+
+    def parameters(self) -> Record:
+        """What was found about gradients; nothing if no parameter ever had one, as under strategies that hide them."""
+        unused = [name for param, name in self._unused.items() if param not in self._used]
+        searches = bool(getattr(self.model(), "find_unused_parameters", False))
+        found = {"checks": self._checks, "count": len(self._used) + len(unused), "searches": searches}
+        return found | {"unused": unused} if self._used else {}
 
     def measuring(self, name: str, kind: Kind, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function, measured where it is no part of a measured one."""
@@ -145,6 +186,20 @@ class Recorder:
                 return function(*args, **kwargs)
 
         return measured
+
+
+def _noted(spans: Sequence[Span]) -> Record:
+    """What stalled a step, and how often the host waited for its GPU in it."""
+    stalls_ns: dict[str, int] = {}
+    passes = [span for span in spans if span.name == EVALUATION]
+    if passes:  # with all that is between two passes: batches, metrics
+        stalls_ns[EVALUATION] = max(span.end_ns for span in passes) - min(span.start_ns for span in passes)
+    saves_ns = [span.duration_ns for span in spans if span.name == SAVE]
+    if saves_ns:
+        stalls_ns[SAVE] = sum(saves_ns)
+    waits_ns = [span.duration_ns for span in spans if span.name == SYNCHRONISE]
+    noted: Record = {"stalls_ns": stalls_ns} if stalls_ns else {}
+    return noted | ({"synchronised": [len(waits_ns), sum(waits_ns)]} if waits_ns else {})
 
 
 def own_ns(spans: Sequence[Span]) -> dict[str, int]:
