@@ -75,6 +75,7 @@ class Recorder:
         self._checks = 0
         self._used: set[int] = set()
         self._unused: dict[int, str] = {}
+        self._searches = False
 
     @contextmanager
     def span(self, name: str, kind: Kind) -> Generator[None]:
@@ -163,17 +164,18 @@ class Recorder:
             return
         absent = [param for param in params if param.requires_grad and param.grad is None]
         self._checks += 1
+        model = self.model()
+        self._searches |= bool(getattr(model, "find_unused_parameters", False))
         self._used |= {id(param) for param in params} - {id(param) for param in absent}
         if absent:
-            model = self.model()
             names = {id(param): name for name, param in model.named_parameters()} if model is not None else {}
             self._unused |= {id(param): names.get(id(param), str(tuple(param.shape))) for param in absent}
 
     def parameters(self) -> Record:
         """What was found about gradients; nothing if no parameter ever had one, as under strategies that hide them."""
         unused = [name for param, name in self._unused.items() if param not in self._used]
-        searches = bool(getattr(self.model(), "find_unused_parameters", False))
-        found = {"checks": self._checks, "count": len(self._used) + len(unused), "searches": searches}
+        count = len(self._used) + len(unused)
+        found = {"checks": self._checks, "count": count, "searches": self._searches}
         return found | {"unused": unused} if self._used else {}
 
     def measuring(self, name: str, kind: Kind, function: Callable[..., Any]) -> Callable[..., Any]:
