@@ -98,9 +98,8 @@ def train(rank):
         if (CAUSE == "save" or (CAUSE == "save on one" and rank == 0)) and step % 4 == 3:
             save(net, rank)
         if CAUSE == "memory" and step == 4:
-            used = next(
-                int(line.split()[1]) for line in Path("/proc/self/status").open() if line[:6] == "VmPeak"
-            )
+            lines = Path("/proc/self/status").read_text().splitlines()
+            used = next(int(line.split()[1]) for line in lines if line.startswith("VmPeak"))
             resource.setrlimit(resource.RLIMIT_AS, (int(1024 * used * 1.03),) * 2)
 
 
