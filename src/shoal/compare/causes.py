@@ -9,6 +9,7 @@ from statistics import fmean, median
 from typing import Literal, NamedTuple, get_args
 
 from shoal.compare.comparison import ComparedRun
+from shoal.config.conditions import shares_of
 from shoal.events.file import Record
 from shoal.events.spans import EVALUATION, SAVE
 from shoal.report.communication import RankShares, StepKind
@@ -108,7 +109,7 @@ def slow_worker(entry: ComparedRun) -> Slow | None:
     }
     why: Why = max(work, key=lambda kind: work[kind][0] - work[kind][1])
     numbers = work[why]
-    rows = [median(rank.facts.rows.get(step, 0.0) for step in steps) for rank in (slow, quick)]
+    rows = [_rows(entry, rank, steps) for rank in (slow, quick)]
     if (
         why == "compute"
         and rows[0] >= SLOWER * rows[1] > 0
@@ -116,6 +117,15 @@ def slow_worker(entry: ComparedRun) -> Slow | None:
     ):
         why, numbers = "batches", (rows[0], rows[1])
     return Slow(slow.rank, quick.rank, cost, why, *numbers)
+
+
+def _rows(entry: ComparedRun, rank: RankShares, steps: Sequence[int]) -> float:
+    """A worker's samples of a step, where they are known: in a profile, or by the shares that a run asks for."""
+    shares = shares_of(entry.config.launch.bottleneck, entry.workers)
+    size = entry.config.train.batch_size
+    if not entry.is_profile and shares and isinstance(size, int):
+        return shares[rank.rank] * size
+    return median(rank.facts.rows.get(step, 0.0) for step in steps)
 
 
 def _median_work(rank: RankShares, kind: Work, steps: Sequence[int]) -> float:
