@@ -38,7 +38,7 @@ class Net(nn.Module):
         self.body = nn.Sequential(nn.Conv2d(1, 16, 3, padding=1), *tiny, nn.ReLU(), nn.Conv2d(16, 16, 5))
         self.head = nn.Linear(16, 4)
         self.spare = nn.Linear(16, 300) if CAUSE == "unused" else None
-        self.wide = nn.Linear(16, 200_000) if CAUSE == "link" else None
+        self.wide = nn.Linear(16, 30_000) if CAUSE == "link" else None
 
     def forward(self, x):
         if LOCAL == 1 and CAUSE == "slow forward":
