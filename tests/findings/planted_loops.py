@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-FORM, SLOW, STEPS = sys.argv[1], sys.argv[2] == "slow", int(sys.argv[3])
+FORM, SPEED, STEPS = (*sys.argv[1:3], int(sys.argv[3])) if __name__ == "__main__" else ("", "even", 0)
 MICRO_STEPS = 3
 
 
@@ -22,7 +22,7 @@ class Net(nn.Module):
         )
 
     def forward(self, x):
-        if SLOW and os.environ["LOCAL_RANK"] == "1":
+        if SPEED == "slow" and os.environ["LOCAL_RANK"] == "1":
             time.sleep(0.06)
         return self.layers(x)
 
@@ -124,9 +124,9 @@ def zero(net):
     import shoal
 
     group = shoal.join()
-    model, optimizer = shoal.zero(net, torch.optim.Adam(net.parameters(), 1e-3), group)
+    sharded = shoal.zero(net, lambda params: torch.optim.Adam(params, 1e-3), stage=3, group=group)
     for _ in range(STEPS):
-        plain_step(model, optimizer)
+        plain_step(sharded, sharded)
     group.close()
 
 

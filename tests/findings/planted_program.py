@@ -12,8 +12,9 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
-CAUSE, STEPS = sys.argv[1], int(sys.argv[2])
-LOCAL = int(os.environ["LOCAL_RANK"])
+IS_MAIN = __name__ == "__main__"  # tests import it
+CAUSE, STEPS = (sys.argv[1], int(sys.argv[2])) if IS_MAIN else ("none", 0)
+LOCAL = int(os.environ.get("LOCAL_RANK", "0"))
 BATCH = 32 * (1 + 4 * (CAUSE == "batches" and LOCAL == 1))
 SLOW_S = 0.08
 SIDE = 8 if CAUSE in ("buckets", "call for each") else 24
@@ -103,7 +104,7 @@ def train(rank):
             resource.setrlimit(resource.RLIMIT_AS, (int(1024 * used * 1.03),) * 2)
 
 
-if __name__ == "__main__":
+if IS_MAIN:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     train(dist.get_rank())

@@ -51,7 +51,8 @@ def findings(run: Comparison, words: Words) -> list[Remark]:
     evident = [rule for rule, cost in costs.items() if cost and cost >= delay + MATTERS * entry.was_delayed]
     found = [each for rule in sorted(evident, key=lambda rule: -costs[rule]) for each in rule(run, words)]
     if entry.was_delayed:
-        return found + ([_busy(entry, words)] if entry.workers > 1 or found else []) + facts
+        found += facts
+        return [*found, _busy(entry, words)] if entry.workers > 1 or found else []
     if entry.workers > 1 and not found:
         found = [*_exchanges(entry, words)]
     return [*found, *facts] or [*_efficient(entry, words)]

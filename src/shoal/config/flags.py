@@ -107,6 +107,8 @@ def split(
 
     >>> split(["mine.toml", "--seed", "-1", "--quiet"], lambda name: Flag(name, bool if "q" in name else int))[1]
     ['mine.toml']
+    >>> split(["--seed", "-1", "--", "mine.py", "--seed"], lambda name: Flag(name, int), stop_at_word=True)[1]
+    ['mine.py', '--seed']
     """
     flags: list[tuple[Flag, str]] = []
     others: list[str] = []

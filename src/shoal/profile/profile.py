@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from shoal import __version__
-from shoal.comm.join import WorkerAddress, place_from_environment
+from shoal.comm.join import WorkerAddress, own_place
 from shoal.comm.liveness.limits import limit_of
 from shoal.comm.rendezvous.store import connect
 from shoal.errors import ConfigError
@@ -37,7 +37,7 @@ def profiled(argv: Sequence[str]) -> Generator[None]:
     The workers tell each other through the launcher's store, beside what the program does there. If the program fails
     on any of them, its error goes on and nothing is written.
     """
-    place = place_from_environment(os.environ) or WorkerAddress(0, 1)
+    place = own_place() or WorkerAddress(0, 1)
     store = _store(place)
     recorder, begun = Recorder(place.rank, place.size), time.time_ns()
     ended: SystemExit | None = None

@@ -21,8 +21,10 @@ from shoal.events.spans import (
     Kind,
     Span,
     host_ns,
-)  # fmt: skip
+    totals_of_calls,
+)
 
+NOTED_NAMES = {EVALUATION, SAVE, SYNCHRONISE}
 FIRST_CHECK = 2
 """The first step whose gradients are looked at."""
 KEPT_ALL = 2000
@@ -148,10 +150,9 @@ class Recorder:
             calls = [span for span in spans if span.group]
             number = len(self.steps)
             record: Record = {"event": "step", "step": number, "seconds": round(self._seconds, 9)}
-            record["totals_ns"] = own_ns([span for span in spans if span.lane == LANE])
-            record["blocked_ns"] = sum(call.duration_ns for call in calls)
-            record["sent_bytes"] = sum(call.sent_bytes for call in calls)
-            record |= _noted([span for span in spans if span.lane == LANE])
+            own = [span for span in spans if span.lane == LANE]
+            record["totals_ns"] = own_ns(own)
+            record |= totals_of_calls(calls)._asdict() | _noted(own)
             if self.rows:
                 record["rows"], self.rows = self.rows, 0
             if number < KEPT_ALL or number % KEPT_EVERY == 0:
@@ -192,16 +193,19 @@ class Recorder:
 
 def _noted(spans: Sequence[Span]) -> Record:
     """What stalled a step, and how often the host waited for its GPU in it."""
+    named: dict[str, list[Span]] = {}
+    for span in spans:
+        if span.name in NOTED_NAMES:
+            named.setdefault(span.name, []).append(span)
     stalls_ns: dict[str, int] = {}
-    passes = [span for span in spans if span.name == EVALUATION]
-    if passes:  # with all that is between two passes: batches, metrics
-        stalls_ns[EVALUATION] = max(span.end_ns for span in passes) - min(span.start_ns for span in passes)
-    saves_ns = [span.duration_ns for span in spans if span.name == SAVE]
-    if saves_ns:
-        stalls_ns[SAVE] = sum(saves_ns)
-    waits_ns = [span.duration_ns for span in spans if span.name == SYNCHRONISE]
+    if passes := named.get(EVALUATION):  # with all that is between two passes: batches, metrics
+        stalls_ns[EVALUATION] = passes[-1].end_ns - passes[0].start_ns
+    if saves := named.get(SAVE):
+        stalls_ns[SAVE] = sum(span.duration_ns for span in saves)
     noted: Record = {"stalls_ns": stalls_ns} if stalls_ns else {}
-    return noted | ({"synchronised": [len(waits_ns), sum(waits_ns)]} if waits_ns else {})
+    if reads := named.get(SYNCHRONISE):
+        noted["synchronised"] = [len(reads), sum(span.duration_ns for span in reads)]
+    return noted
 
 
 def own_ns(spans: Sequence[Span]) -> dict[str, int]:

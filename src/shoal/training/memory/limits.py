@@ -9,7 +9,7 @@ import torch
 
 from shoal.events.file import Record
 
-PROCESS, CGROUPS = Path("/proc/self"), Path("/sys/fs/cgroup")
+PROCESS, CGROUPS, MACHINE = Path("/proc/self"), Path("/sys/fs/cgroup"), Path("/proc/meminfo")
 
 
 class Limit(NamedTuple):
@@ -63,7 +63,7 @@ def _of_containers() -> Iterator[Limit]:
 
 
 def _of_machine() -> Iterator[Limit]:
-    memory = sizes_in(Path("/proc/meminfo"), 1024)
+    memory = sizes_in(MACHINE, 1024)
     yield Limit("machine", memory["MemTotal"] - memory["MemAvailable"], memory["MemTotal"])
 
 
