@@ -145,6 +145,22 @@ def test_checkpoints_of_a_run_are_no_part_of_its_steps(tmp_path):
     assert "4 times" in first.numbers
 
 
+@pytest.mark.parametrize(("data", "kind"), [("mine:photos", "loads"), ("digits", "efficient")])
+def test_loaders_are_advised_where_data_are_not_in_memory(data, kind, tmp_path):
+    folder = write_run(tmp_path / "it", f"{DDP} --data {data}", ranks=EVEN)
+    for rank in range(2):
+        path = RunFolder(folder).events(rank)
+        slow = work((5, 5), (4, 4))
+        write_events(
+            folder,
+            rank,
+            [each | (slow(rank, each["step"]) if "totals_ns" in each else {}) for each in read_events(path)],
+        )
+    first, *_ = findings(compare([folder]), LANGUAGES["en"])
+    assert first.kind == kind
+    assert ("--data.loaders" in first.advice) == (kind == "loads")
+
+
 @pytest.mark.parametrize(
     ("calls", "sent_bytes", "why"),
     [(40, 40_000, "buckets"), (2, 2_000, "moves"), (2, 2_000_000, "link"), (2, 20_000_000, "moves")],

@@ -10,7 +10,9 @@ from shoal.compare import causes
 from shoal.compare.causes import MATTERS, Slow, Stall
 from shoal.compare.comparison import ComparedRun, Comparison, differ_only_in, settings_apart
 from shoal.compare.remark import Remark, percent, remark, size_in_words
+from shoal.config.sections.data import FilesConfig
 from shoal.config.sections.exchange import compressions
+from shoal.config.sections.values import Custom
 from shoal.words import Words
 
 MOST_NAMES = 3
@@ -147,7 +149,8 @@ def larger_batch(entry: ComparedRun, words: Words) -> str:
 def loading(comparison: Comparison, words: Words) -> Iterator[Remark]:
     """Runs that wait for their data."""
     for entry in comparison.entries:
-        has_loader = entry.is_profile or hasattr(entry.config.data, "loaders")
+        # Data sets of ours are in memory, where no loader helps.
+        has_loader = entry.is_profile or isinstance(entry.config.data, Custom | FilesConfig)
         if has_loader and causes.loading_cost(entry):
             most = max(entry.ranks, key=lambda rank: rank.data)
             mean = percent(fmean(rank.data for rank in entry.ranks))
