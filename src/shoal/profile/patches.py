@@ -179,6 +179,7 @@ class _Calls:
                 if call.done_ns is None:
                     call.done_ns = host_ns()
 
+            call.tells_done = True
             work.get_future().add_done_callback(done)
         return call
 

@@ -38,6 +38,8 @@ class Call:
     issue: Span
     done_ns: int | None = None
     """When its result was there, if that is known."""
+    tells_done: bool = False
+    """Whether that is going to be known: a thread that waits for Python's lock may say so late."""
 
 
 class _Thread(threading.local):
@@ -135,7 +137,8 @@ class Recorder:
         calls = [call for call in calls if call.done_ns != -1]
         now_ns = max((call.issue.end_ns for call in calls), default=0)
         for call in calls:
-            start_ns, now_ns = now_ns, max(now_ns, min(call.done_ns or now_ns, end_ns))
+            done_ns = call.done_ns or (end_ns if call.tells_done else now_ns)
+            start_ns, now_ns = now_ns, max(now_ns, min(done_ns, end_ns))
             self.waited(call, start_ns, now_ns)
 
     def end_step(self) -> None:
