@@ -28,7 +28,7 @@ from torch.utils.data import dataloader
 
 from shoal.comm.costs import sent_elements
 from shoal.comm.group import Group
-from shoal.comm.torch_calls import (
+from shoal.comm.over_torch.torch_calls import (
     MESSAGES,
     Operation,
     first_tensor,
@@ -37,7 +37,7 @@ from shoal.comm.torch_calls import (
     piece_of,
     replace_methods,
 )
-from shoal.comm.torch_calls import replace as replace_in
+from shoal.comm.over_torch.torch_calls import replace as replace_in
 from shoal.events.spans import EVALUATION, SAVE, SYNCHRONISE, host_ns
 from shoal.profile.recorder import Call, Recorder
 
