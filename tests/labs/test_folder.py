@@ -42,7 +42,11 @@ def test_the_table_of_findings_has_one_number_in_each_cell(tmp_path):
     slow = Phrase("finding.ratio", {"link": Phrase("link.slow"), "ratio": Measured(1.5, 0.2, "seeds", 4)})
     finding = Finding(
         "near",
-        {"ratios": (slow, "none"), "codec": Phrase("codec.none"), "ms": Measured(3.5, 0.0, "none", 2)},
+        {
+            "ratios": (slow, "none"),
+            "division": Phrase("division.dirichlet-0.1"),
+            "ms": Measured(3.5, 0.0, "none", 2),
+        },
         "holds",
     )
     write_report(tmp_path, Document("A page", "en", []), Pictures({}), {}, {"speed": [finding]})
@@ -52,6 +56,6 @@ def test_the_table_of_findings_has_one_number_in_each_cell(tmp_path):
         ("ratios, 0, link", "slow", ""),
         ("ratios, 0, ratio", "1.5", "0.2"),
         ("ratios, 1", "none", ""),
-        ("codec", "none", ""),
+        ("division", "dirichlet-0.1", ""),
         ("ms", "3.5", ""),
     ]
