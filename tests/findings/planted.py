@@ -95,7 +95,9 @@ CASES: dict[str, Planted] = {
     "train: slow link": _train("--link all:10mbit", "link"),
     "train: slow samples": _train("--data.loaders 0", "loads", None, *OWN_DATA),
     "train: small buckets": _train(
-        "--strategy.bucket_mib 0.0001 --strategy.first_bucket_mib 0.0001", "buckets"
+        "--model mlp --model.hidden 32,32,32,32,32,32,32,32,32,32,32,32 --strategy ddp --strategy.bucket_mib 0.0001 "
+        "--strategy.first_bucket_mib 0.0001",
+        "buckets",
     ),
     "train: checkpoints": _train("--checkpoint.every 1", "saves"),
     "train: slow disk": _train(

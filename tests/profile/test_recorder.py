@@ -55,4 +55,4 @@ def test_a_bucket_whose_end_comes_late_was_there_at_the_end_of_the_pass():
     waits = [(start, end) for _, kind, _, start, end, *_ in spans if kind == "wait"]
     (pass_end,) = [end for name, _, _, _, end, *_ in spans if name == "backward"]
     assert waits[0][0] == waits[0][1]
-    assert waits[0][1] < waits[1][1] <= pass_end
+    assert waits[0][1] < pass_end <= waits[1][1]

@@ -25,6 +25,7 @@ from shoal.compare.why_slow import (
     synchronising,
     unused,
     waiting,
+    why_moving,
 )
 from shoal.report.communication import StepKind
 from shoal.report.findings import exactly, higher
@@ -54,7 +55,7 @@ def findings(run: Comparison, words: Words) -> list[Remark]:
         found += facts
         return [*found, _busy(entry, words)] if entry.workers > 1 or found else []
     if entry.workers > 1 and not found:
-        found = [*_exchanges(entry, words)]
+        found = [*_exchanges(run, entry, words)]
     return [*found, *facts] or [*_efficient(entry, words)]
 
 
@@ -77,10 +78,14 @@ def _cost_of(kind: StepKind) -> Callable[[ComparedRun], float]:
     return lambda entry: cost_of(part(entry, kind))
 
 
-def _exchanges(entry: ComparedRun, words: Words) -> Iterator[Remark]:
+def _exchanges(run: Comparison, entry: ComparedRun, words: Words) -> Iterator[Remark]:
     """Exchanges take time, and too few steps kept their spans to tell waiting from moving."""
     exchange = part(entry, "exchange")
-    if cost_of(exchange) and not divides_model(entry):
+    if not cost_of(exchange) or divides_model(entry):
+        return
+    if why_moving(entry) == "buckets":  # the number of calls and their bytes are exact
+        yield from moving(run, words)
+    else:
         kept = sum(rank.steps_kept for rank in entry.ranks[:1])
         numbers = words("one_run.exchanges_numbers", percent=percent(exchange.value), kept=kept)
         claim, advice = words("moves.claim", name=entry.name), words("one_run.trace")

@@ -97,14 +97,7 @@ def moving(comparison: Comparison, words: Words) -> Iterator[Remark]:
         if calls := round(traffic.calls):
             size = size_in_words(traffic.sent_bytes)
             numbers = words("moves.calls", percent=share, calls=words.counted("call", calls), size=size)
-        why = traffic.why
-        if not entry.is_profile:
-            has_buckets = entry.config.strategy in ("ddp", "onecopy") and not entry.config.launch.link
-            why = (
-                "buckets"
-                if why == "buckets" and has_buckets
-                else _KIND_OF_LINK[bool(entry.config.launch.link)]
-            )
+        why = why_moving(entry)
         if why == "link" and rate:
             numbers = words(
                 "join.sentences", first=numbers, last=words("link.numbers", rate=size_in_words(rate))
@@ -115,6 +108,15 @@ def moving(comparison: Comparison, words: Words) -> Iterator[Remark]:
 
 _KIND_OF_LINK = {True: "link", False: "moves"}
 """Only a simulated link of a run is known to be slow; a user's program shows its rate."""
+
+
+def why_moving(entry: ComparedRun) -> str:
+    """`buckets`, `link` or `moves`."""
+    why = causes.traffic(entry).why
+    if entry.is_profile:
+        return why
+    has_buckets = entry.config.strategy in ("ddp", "onecopy") and not entry.config.launch.link
+    return "buckets" if why == "buckets" and has_buckets else _KIND_OF_LINK[bool(entry.config.launch.link)]
 
 
 def for_encoding(entry: ComparedRun, words: Words) -> str:
