@@ -21,7 +21,7 @@ from shoal.events.clocks import ClockOffset, to_rank0_clock
 from shoal.events.file import Record, verified_lines
 from shoal.events.folder import RunFolder
 from shoal.events.spans import Span
-from shoal.events.steps import StepRecord, spans_in
+from shoal.events.steps import StepRecord, spans_in, step_of
 from shoal.files import open_file
 from shoal.report.meetings import event_files
 
@@ -80,16 +80,10 @@ class StepIndex:
             ) from None
 
     def steps_in(self, rows: Sequence[int]) -> list[StepRecord]:
-        """The steps of these rows in full, without the bytes that they sent."""
+        """The steps of these rows in full."""
         seconds = self.seconds
         return [
-            StepRecord(
-                record["step"],
-                float(seconds[row]),
-                record["totals_ns"],
-                record.get("blocked_ns", 0),
-                tuple(spans_in(record, convert)) if "spans" in record else None,
-            )
+            step_of(record, float(seconds[row]), convert)
             for row, (record, convert) in zip(rows, self._records(rows), strict=True)
         ]
 

@@ -69,15 +69,13 @@ def state_of(row: WorkerRow, words: Words) -> str:
 
 def slow_sentences(now: Snapshot, words: Words) -> Iterator[tuple[str, str]]:
     """The claim about each slow worker, and its numbers."""
-    known = [row for row in now.workers if row.shares is not None]
+    known = [row.shares for row in now.workers if row.shares is not None]
     for row in now.slow:
-        quick = min(known, key=lambda each: each.shares.work_s.value if each.shares else 0.0)
-        wait = sum(each.shares.wait for each in known if each.shares) / len(known)
+        wait = sum(each.wait for each in known) / len(known)
         numbers = words(
             "slow.numbers",
             steps=row.shares.steps if row.shares else 0,
             ratio=f"{row.slower:.1f}",
-            quick=quick.rank,
             wait=f"{100 * wait:.0f} %",
         )
         yield words("slow.claim", rank=row.rank), numbers

@@ -3,13 +3,13 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
-from statistics import fmean, median
+from statistics import median
 from typing import Literal, get_args
 
 import numpy as np
 
-from shoal.compare.verdict import MATTERS, is_slow
+from shoal.compare.causes import slow_among
+from shoal.compare.why_slow import divides_model
 from shoal.config.schema import RunConfig
 from shoal.errors import ShoalError
 from shoal.events.file import Record
@@ -157,13 +157,12 @@ def _times(
     }
     if not steady:
         return {}, {}
-    found = {each.rank: each for each in shares_of(steady, max(steady) + 1)}
-    divides = config is not None and (config.strategy == "rpc" or any(axis != "data" for axis in config.axes))
-    if len(found) < 2 or divides or fmean(each.wait for each in found.values()) < MATTERS:
+    found = {each.rank: each for each in shares_of(steady, max(steady) + 1, {})}
+    most = slow_among([*found.values()])
+    if most is None or (config is not None and divides_model(config)):
         return found, {}
-    quick = min(found.values(), key=attrgetter("work_s.value"))
-    slow = [each for each in found.values() if is_slow(each, quick)]
-    return found, {each.rank: each.work_s.value / quick.work_s.value for each in slow}
+    apart = {rank: slow_among([each, most.quick]) for rank, each in found.items() if each is not most.quick}
+    return found, {rank: each.ratio for rank, each in apart.items() if each and each.slow.rank == rank}
 
 
 def _row(
