@@ -26,8 +26,8 @@ from torch.utils.data import dataloader
 
 from shoal.comm.costs import sent_elements
 from shoal.comm.group import Group
-from shoal.comm.torch_calls import MESSAGES, Operation, name_of, peer_of, piece_of, replace_methods
-from shoal.comm.torch_calls import replace as replace_in
+from shoal.comm.over_torch.calls import MESSAGES, Operation, name_of, peer_of, piece_of, replace_methods
+from shoal.comm.over_torch.calls import replace as replace_in
 from shoal.events.spans import host_ns
 from shoal.profile.recorder import Call, Recorder
 
