@@ -186,6 +186,9 @@ class Watched:
         if differing:
             self.error = mismatch(call.number, {rank: str(each) for rank, each in differing.items()})
             self.waited_in = call
+            # As after a call that torch refuses: a program may catch this, and go on.
+            self._board.withdraw(self._board.slot(self._rank, known.checksum, call.number))
+            known.issued = -1
             raise self.error
 
     def _kind(self, known: _Group, operation: Operation, args: tuple[Any, ...]) -> tuple[Call, bytes]:
