@@ -127,7 +127,9 @@ def in_a_row_with_draws():
 
 
 def that_know_a_folder():
-    return of(Samples, lambda number: (torch.full((16,), float(tempfile.tempdir is not None)), int(LABELS[number])))
+    return of(
+        Samples, lambda number: (torch.full((16,), float(tempfile.tempdir is not None)), int(LABELS[number]))
+    )
 
 
 def too_short():

@@ -97,8 +97,9 @@ class Loaders:
         try:
             found = next(self._results)
         except (RuntimeError, OSError, EOFError) as error:  # it may end between sending a part and its memory
+            reason = str(error) or type(error).__name__
             raise DataError(
-                f"data {self._name}: a loader process ended before its work was done: {str(error) or type(error).__name__}",
+                f"data {self._name}: a loader process ended before its work was done: {reason}",
                 f"If memory was short, use fewer than --data.loaders {self._count}.",
             ) from error
         self._planned.popleft()
