@@ -100,7 +100,9 @@ def part(nested: Nested, start: int, end: int) -> Nested:
     >>> part({"x": torch.arange(4), "y": (torch.arange(4),)}, 1, 3)
     {'x': tensor([1, 2]), 'y': (tensor([1, 2]),)}
     """
-    return mapped(lambda tensor: tensor[start:end] if tensor.ndim else tensor, nested)
+    if isinstance(nested, Tensor):
+        return nested[start:end] if nested.ndim else nested
+    return mapped(lambda tensor: part(tensor, start, end), nested)
 
 
 def chunk_sizes(num_samples: int, chunks: int) -> list[int]:

@@ -10,8 +10,6 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-CAUSE, STEPS = sys.argv[1], int(sys.argv[2])
-
 
 class Samples(TensorDataset):
     def __getitem__(self, index):
@@ -30,6 +28,7 @@ class Net(nn.Module):
 
 
 if __name__ == "__main__":
+    CAUSE, STEPS = sys.argv[1], int(sys.argv[2])
     torch.manual_seed(0)
     dist.init_process_group("gloo")
     size = dist.get_world_size()

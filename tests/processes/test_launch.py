@@ -67,14 +67,20 @@ def test_as_threads(capsys):
     assert sorted(capsys.readouterr().out.splitlines()) == SUMS
 
 
-def test_by_hand():
+BY_HAND = {"RANK": "{rank}", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+IN_A_JOB = {"SLURM_PROCID": "{rank}", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NODELIST": "localhost,other"}
+
+
+@pytest.mark.parametrize("place", [BY_HAND, IN_A_JOB], ids=["by hand", "in a job of Slurm"])
+def test_each_process_with_its_variables(place):
     with listen("127.0.0.1", 0) as server:
         port = str(server.getsockname()[1])
-    place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     workers = [
         subprocess.Popen(
             [sys.executable, PROGRAM],
-            env=environment(RANK=str(rank), **place),
+            env=environment(
+                **{name: value.format(rank=rank) for name, value in place.items()}, MASTER_PORT=port
+            ),
             stdout=subprocess.PIPE,
             text=True,
         )

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple
 
 from shoal.cli import text
 from shoal.cli.command import Command, Given
+from shoal.comm.rendezvous.jobs import take_job
 from shoal.config.flags import Flags
 from shoal.config.kinds import Matching, check
 from shoal.config.sections.values import Count, Number, Port, Seconds
@@ -125,7 +126,10 @@ def set_threads(place: GivenAddress | None, config: "RunConfig") -> bool:
     workers_here = 1
     if place is not None:
         workers_here = place.size if is_loopback(place.host) else 1
-    elif config.launch.launcher == "processes" and "RANK" not in os.environ:  # torchrun sets both variables
+    elif "RANK" in os.environ:  # of torchrun, which sets OMP_NUM_THREADS as well, or of a job
+        here = os.environ.get("LOCAL_WORLD_SIZE", "")
+        workers_here = int(here) if here.isdecimal() else 1
+    elif config.launch.launcher == "processes":
         workers_here = config.launch.workers + config.num_servers
     if config.threads:
         os.environ["OMP_NUM_THREADS"] = str(config.threads)
@@ -194,6 +198,8 @@ def _only_show(given: Given[TrainFlags]) -> int:
 def _train(given: Given[TrainFlags]) -> "tuple[RunConfig, Result, int]":
     flags, folder, config = given.flags, given.flags.resume, _config(given)
     place = place_of(flags)
+    if place is None:
+        take_job()
     is_fresh = set_threads(place, config)
     is_started = place is not None or "RANK" in os.environ  # one of many workers
     if is_fresh and not flags.quiet and not is_started:
@@ -205,7 +211,7 @@ def _train(given: Given[TrainFlags]) -> "tuple[RunConfig, Result, int]":
         from shoal.api.display import display_for
         from shoal.api.loggers import loggers_of
         from shoal.cli.findings import show_interrupted
-        from shoal.comm.join import WorkerAddress, place_from_environment
+        from shoal.comm.join import WorkerAddress, own_place
         from shoal.config.schema import named_code
         from shoal.events.folder import RunFolder, resume_command
         from shoal.launch.run import launch_run
@@ -215,7 +221,7 @@ def _train(given: Given[TrainFlags]) -> "tuple[RunConfig, Result, int]":
         config, why = budgeted(config, is_one_worker=place is not None)
         text.warn(why)
     resumed = RunFolder(folder) if folder else None
-    address = WorkerAddress(*place) if place else place_from_environment(os.environ)
+    address = WorkerAddress(*place) if place else own_place()
     is_first = address is None or address.rank == 0
     with display_for(to_stderr=flags.json, quiet=flags.quiet or not is_first) as display:
         has_loggers = bool(config.output.logger) and is_first

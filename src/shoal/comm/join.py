@@ -20,6 +20,7 @@ from shoal.comm.by_device import ByDevice
 from shoal.comm.group import Group
 from shoal.comm.liveness.limits import limit_of
 from shoal.comm.over_torch.checked import join_torch
+from shoal.comm.rendezvous.jobs import take_job
 from shoal.comm.rendezvous.meet import Card, meet
 from shoal.comm.rendezvous.secret import warn_without_secret
 from shoal.comm.rendezvous.store import answers_within, connect, listen, own_address, serve
@@ -82,6 +83,12 @@ def place_from_environment(environment: Mapping[str, str]) -> WorkerAddress | No
     )
 
 
+def own_place() -> WorkerAddress | None:
+    """The place of this process, from its launcher's or its job's variables; None without them."""
+    take_job()
+    return place_from_environment(os.environ)
+
+
 @dataclass
 class _World:
     """What this process has joined at one place."""
@@ -106,8 +113,9 @@ def join(
 ) -> Group:
     """The group of this worker, however it was started; a group of one if no launcher started it.
 
-    Without a `place`, the launcher's assignment counts, then the environment (torchrun, or set by hand), then torch's
-    process group, which the program may have made by `init_process_group(rank=…, world_size=…)`.
+    Without a `place`, the launcher's assignment counts, then the environment (torchrun's variables, also set by hand,
+    or those of Slurm, MPI or Kubernetes), then torch's process group, which the program may have made by
+    `init_process_group(rank=…, world_size=…)`.
     `kind` is auto, shm, gloo or nccl; auto takes shared memory on one machine and gloo elsewhere. `facts` (versions,
     settings, parameter names …) must be the same on all workers.
 
@@ -138,7 +146,7 @@ def join(
     if kind not in KINDS:
         raise ConfigError(unknown("kind of group", kind, KINDS))
     limit_s, timeout_s = limit_of(limit_s), limit_of(timeout_s)
-    place = place or place_from_environment(os.environ)
+    place = place or own_place()
     if kind in ("auto", "nccl"):
         take_gpu(os.environ)
     world = _worlds.get((os.getpid(), place))

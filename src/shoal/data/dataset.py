@@ -223,7 +223,7 @@ class Batch(NamedTuple):
         """The samples from `start` to `end` − 1, in the same memory."""
         inputs = nested.part(self.inputs, start, end)
         labels = inputs if self.labels is self.inputs else nested.part(self.labels, start, end)
-        return Batch(inputs, labels, nested.length(inputs))
+        return Batch(inputs, labels, max(min(end, self.num_samples) - start, 0))
 
     def parts(self, sizes: Sequence[int]) -> "list[Batch]":
         """Parts of these numbers of samples, one after the other."""

@@ -5,13 +5,15 @@ The hot path appends one tuple per span. Every step keeps its totals by kind; th
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Protocol
 
-Kind = Literal["data", "compute", "encode", "move", "wait", "idle", "compile"]
-"""To encode is also to decode. Compiling is not training: a step's seconds leave it out."""
+Kind = Literal["data", "compute", "encode", "move", "wait", "idle", "compile", "save"]
+"""To encode is also to decode. Compiling is not training: a step's seconds leave it out. Only profiles have `save`."""
+EVALUATION, SAVE, SYNCHRONISE = "evaluation", "save", "synchronise"
+"""Names of spans in profiles: a forward pass without gradients, `torch.save`, the host waits for its GPU."""
 KEPT_EVERY = 20
 OUTSIDE_STEPS = -1
 """The step of a span whose step is not known: a group records its calls so, and the log adds the step."""
@@ -154,6 +156,33 @@ class SpanRecorder:
         ]
 
 
+class CallTotals(NamedTuple):
+    """What a worker's calls of groups add up to."""
+
+    blocked_ns: int
+    """The time in which the worker was in a call."""
+    sent_bytes: int
+    mapped_bytes: int
+    """How many of the bytes did not travel (`MAPPED`)."""
+
+
+def totals_of_calls(spans: Iterable[Span]) -> CallTotals:
+    """The totals of spans that belong to calls.
+
+    >>> issued = Span(0, "send", "move", LANE, 0, 5, 64, "world")
+    >>> totals_of_calls([issued, Span(0, "send", "wait", LANE, 6, 9, 0, "world")])
+    CallTotals(blocked_ns=8, sent_bytes=64, mapped_bytes=0)
+    """
+    blocked_ns = sent_bytes = mapped_bytes = 0
+    for _, name, _, _, start_ns, end_ns, num_bytes, *_ in spans:
+        blocked_ns += end_ns - start_ns
+        if name != RECEIVED:
+            sent_bytes += num_bytes
+        if name == MAPPED:
+            mapped_bytes += num_bytes
+    return CallTotals(blocked_ns, sent_bytes, mapped_bytes)
+
+
 def silent() -> SpanRecorder:
     """A recorder that measures nothing."""
     recorder = SpanRecorder(HostClock())
@@ -169,8 +198,8 @@ def totals_ns(spans: list[Span]) -> dict[str, int]:
     {'encode': 30, 'compute': 70}
     """
     totals: dict[str, int] = {}
-    for span in spans:
-        totals[span.kind] = totals.get(span.kind, 0) + span.duration_ns
+    for _, _, kind, _, start_ns, end_ns, *_ in spans:
+        totals[kind] = totals.get(kind, 0) + end_ns - start_ns
     for inner in [span for span in spans if span.kind == "encode"]:
         around = [
             span

@@ -113,11 +113,17 @@ def _exit_code(error: BaseException) -> int:
     return 1
 
 
+_LIBRARIES = (sysconfig.get_path("purelib"), sysconfig.get_path("stdlib"), "<frozen")
+
+
+def users_frames(frames: traceback.StackSummary) -> list[traceback.FrameSummary]:
+    """The frames in the user's own code."""
+    ours = (str(Path(shoal.__file__).parent), *_LIBRARIES, "<string>")
+    return [frame for frame in frames if not frame.filename.startswith(ours)]
+
+
 def _where(frames: traceback.StackSummary) -> str:
     """The innermost line of the user's code; else of ours; else of a library."""
-    ours = str(Path(shoal.__file__).parent)
-    libraries = (sysconfig.get_path("purelib"), sysconfig.get_path("stdlib"), "<frozen")
-    theirs = [frame for frame in frames if not frame.filename.startswith(libraries)]
-    users = [frame for frame in theirs if not frame.filename.startswith(ours)]
-    chosen = (users or theirs or list(frames))[-1:]
+    theirs = [frame for frame in frames if not frame.filename.startswith(_LIBRARIES)]
+    chosen = (users_frames(frames) or theirs or list(frames))[-1:]
     return f"{chosen[0].filename}:{chosen[0].lineno}" if chosen else "an unknown line"

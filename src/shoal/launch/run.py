@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal
 
-from shoal.comm.join import WorkerAddress, place_from_environment
+from shoal.comm.join import WorkerAddress, own_place
 from shoal.comm.liveness.limits import TRAIN_LIMIT_S
 from shoal.config.checks import LOOPBACK, check_resources, check_world
 from shoal.config.custom import no_exit
@@ -51,7 +51,7 @@ def launch_run(
     computed nothing, they are copies if nothing runs beside this thread and it has not loaded the user's code.
     `observer` sees rank 0, `observer_of_others` another rank that this process is.
     """
-    place = place or place_from_environment(os.environ)
+    place = place or own_place()
     size = check_run(config, place)
     if place is not None:
         with _recorded_for_torchrun():

@@ -22,6 +22,10 @@ from shoal.comm.liveness.judge import STOP_GRACE_S
 from shoal.comm.liveness.limits import NO_PROGRESS_LIMIT_S, PAUSED_S, SETTINGS
 from shoal.errors import WorkerError
 from shoal.launch.failure import Failure, reported_failure, unreported_end
+from shoal.launch.hangs.board import Board
+from shoal.launch.hangs.calls import Call
+from shoal.launch.hangs.standing import Place, Standing
+from shoal.launch.hangs.watch import Watch, concerns_others, explained
 from shoal.launch.reports import Report
 from shoal.training.stop import check_series, stop_signals, tell_series
 
@@ -46,6 +50,12 @@ class WorkerHandle(ABC):
         """The exception itself, where the worker shares our memory."""
         self.given_up = ""
         """Why the supervisor has given the worker up, if it has."""
+        self.answer: Report | None = None
+        """Its last answer to where it is."""
+        self.waited: Call | None = None
+        """The call of a torch group whose wait raised the error with which it failed."""
+        self.made: Sequence[Call] = ()
+        """Its last calls of torch's groups, as it reported them when it failed."""
         self.output = b""
         """The worker's output, if it is kept; known after `close`."""
         self._pipe, self._pipe_open, self._unread = pipe, True, b""
@@ -81,6 +91,10 @@ class WorkerHandle(ABC):
     def stopped_s(self) -> float:
         """How long the worker has been seen stopped (SIGSTOP) without a break; call this repeatedly."""
         return 0.0
+
+    def stack(self) -> Sequence[Place]:
+        """The stack of a worker that shares our memory; a process is asked for it."""
+        return []
 
     def name(self) -> str:
         """The worker, as the system knows it."""
@@ -180,11 +194,15 @@ class Policy:
     """How long a worker may take to end after it has reported that its work is done."""
     finish_s: float = math.inf
     """How long the others may work on after the first has finished: for ever in a user's program."""
+    limit_s: float = NO_PROGRESS_LIMIT_S
+    """How long a worker may wait in a call of torch's groups."""
 
     @classmethod
     def within(cls, limit_s: float, finish_s: float = math.inf) -> "Policy":
         """The policy for workers that count as lost after `limit_s` without progress."""
-        return cls(stopped_s=min(STOP_GRACE_S, limit_s) + 2.0, end_s=limit_s, finish_s=finish_s)
+        return cls(
+            stopped_s=min(STOP_GRACE_S, limit_s) + 2.0, end_s=limit_s, finish_s=finish_s, limit_s=limit_s
+        )
 
 
 class Listener:
@@ -216,21 +234,28 @@ def supervise(
     policy: Policy,
     listener: Listener | None = None,
     signals: SignalRelay | None = None,
+    board: Board | None = None,
 ) -> None:
     """Return when all workers have finished; raise the first failure. No worker is left in any case.
 
     The first signal that `signals` receives is passed on, and the workers decide what to do. After the second one
-    they are killed, and KeyboardInterrupt is raised.
+    they are killed, and KeyboardInterrupt is raised. Of workers that wait for each other, `board` shows where.
     """
     listener, signals = listener or Listener(), signals or SignalRelay()
-    supervision = _Supervision(policy, listener)
+    watch = Watch(board, policy.limit_s)
+    supervision, hang = _Supervision(policy, listener, watch, handles), None
+    standings = list[Standing]()
     try:
         signals.pass_to(handles)
         running = list(handles)
-        while running and len(signals.received) < 2 and time.monotonic() < supervision.deadline:
+        while running and len(signals.received) < 2 and time.monotonic() < supervision.deadline and not hang:
             wait([descriptor for handle in running for descriptor in handle.descriptors()], LOOK_EVERY_S)
             running = [handle for handle in running if not supervision.has_ended(handle)]
             supervision.look_for_late(running, len(handles))
+            if supervision.first_failure is None:
+                hang = watch.look(handles)
+        if supervision.needs_others:
+            standings = watch.standings(handles)
     finally:
         for handle in end_all(handles):
             warnings.warn(
@@ -244,14 +269,24 @@ def supervise(
         raise KeyboardInterrupt
     first = supervision.first_failure
     if first is not None:
-        raise _error_of(first, len(handles), listener, signals.received) from first.cause
+        error = _error_of(first, len(handles), listener, signals.received)
+        if standings and concerns_others(first) and not signals.received:
+            error = explained(error, first.failure and first.failure.blames, standings)
+        raise error from first.cause
+    if hang is not None:
+        raise hang
 
 
 class _Supervision:
     """The first failure among the workers, and until when the others may run after it."""
 
-    def __init__(self, policy: Policy, listener: Listener) -> None:
+    def __init__(
+        self, policy: Policy, listener: Listener, watch: Watch, handles: Sequence[WorkerHandle]
+    ) -> None:
         self._policy, self._listener = policy, listener
+        self._watch, self._handles = watch, handles
+        self.needs_others = False
+        """Whether a failure shows only with where the others are; they have been asked."""
         self.first_failure: WorkerHandle | None = None
         self.deadline = math.inf
         self._finished_at: dict[int, float] = {}
@@ -272,6 +307,11 @@ class _Supervision:
         for report in handle.read():
             if report["kind"] == "failed":
                 handle.failure = Failure(**report["failure"])
+            elif report["kind"] == "where":
+                handle.answer = report
+            elif report["kind"] == "waited":
+                handle.waited = Call(*report["call"])
+                handle.made = [Call(*each) for each in report["made"]]
             else:
                 if report["kind"] == "finished":
                     handle.finished = True
@@ -328,6 +368,9 @@ class _Supervision:
             self.deadline = time.monotonic() + self._policy.grace_s
         if first is None or _distance(handle) < _distance(first):
             self.first_failure = handle
+        if concerns_others(handle) and not self.needs_others:
+            self.needs_others = True
+            self._watch.ask(self._handles)
 
 
 def _distance(handle: WorkerHandle) -> int:
@@ -335,6 +378,8 @@ def _distance(handle: WorkerHandle) -> int:
 
     0: it is the worker's own. 1: the worker saw what is wrong with another, and says more. 2: it only repeats that.
     """
+    if handle.waited is not None:
+        return 1
     if handle.failure is None or handle.failure.blames is None:
         return 0
     return 1 if handle.failure.hint else 2

@@ -12,6 +12,7 @@ import torch
 from shoal.comm.assigned_group import Assignment, assigned
 from shoal.comm.threads.group import ThreadGroup
 from shoal.launch.failure import failure_of
+from shoal.launch.hangs.standing import Place, stack_of_thread
 from shoal.launch.one_worker import closing_group
 from shoal.launch.supervise import Policy, WorkerHandle, start, supervise
 
@@ -63,6 +64,10 @@ class ThreadHandle(WorkerHandle, Generic[Value]):
         if self.finished:
             return 0
         return 1 if self.failure or not self._thread.is_alive() else None
+
+    def stack(self) -> list[Place]:
+        """Where it is."""
+        return stack_of_thread(self._thread.ident or 0)
 
     def send_signal(self, number: int) -> None:
         """Nothing: signals belong to the process."""

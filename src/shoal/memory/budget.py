@@ -14,12 +14,11 @@ Techniques that change what is computed (8-bit state, bf16 parameters) are consi
 """
 
 import math
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from shoal.comm.join import place_from_environment
+from shoal.comm.join import own_place
 from shoal.config.schema import RunConfig
 from shoal.errors import ConfigError
 from shoal.launch.process.template import keeping_templates
@@ -237,7 +236,7 @@ class BudgetChoice:
 
 def budgeted(config: RunConfig, is_one_worker: bool = False) -> tuple[RunConfig, str]:
     """The run with settings that fit its budget, and a sentence about them. Call it before workers are started."""
-    if is_one_worker or place_from_environment(os.environ) is not None:
+    if is_one_worker or own_place() is not None:
         raise ConfigError(
             "--memory.budget needs workers that shoal starts itself: it tries several settings before training",
             "Run `shoal train` with the same settings on one machine, then use the --memory settings that it reports.",

@@ -6,6 +6,8 @@
 | backward | `torch.autograd.backward` and `grad`, which `Tensor.backward` calls |
 | step | torch's hooks of all optimizers |
 | data | `next()` of a `DataLoader`'s iterator |
+| saving | `torch.save` |
+| waits for a GPU | `item`, `tolist`, `cpu` and the like of a tensor on it, and `torch.cuda.synchronize` |
 | collectives, messages | the methods of torch's process groups and of our groups, and `wait` of what they return |
 | DDP's all-reduces | its reducer gets a process group that passes its calls on (`_Reduced`) |
 
@@ -15,7 +17,8 @@ Nothing is computed in another way: every call goes to the same function, with t
 import weakref
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -25,50 +28,44 @@ from torch.utils.data import dataloader
 
 from shoal.comm.costs import sent_elements
 from shoal.comm.group import Group
-from shoal.events.spans import host_ns
+from shoal.comm.over_torch.torch_calls import (
+    MESSAGES,
+    Operation,
+    first_tensor,
+    name_of,
+    peer_of,
+    piece_of,
+    replace_methods,
+)
+from shoal.comm.over_torch.torch_calls import replace as replace_in
+from shoal.events.spans import EVALUATION, SAVE, SYNCHRONISE, host_ns
 from shoal.profile.recorder import Call, Recorder
 
-
-class _Operation(NamedTuple):
-    """A method of torch's process groups."""
-
-    name: str
-    piece: int = 0
-    """The argument that has this worker's piece."""
+_READS = ("item", "tolist", "cpu", "__bool__", "__int__", "__float__", "to")
+"""Methods that wait for a tensor on a GPU, `to` if it goes to the host."""
 
 
-_METHODS = {
-    "allreduce": _Operation("all_reduce"), "allreduce_coalesced": _Operation("all_reduce"),
-    "broadcast": _Operation("broadcast"), "reduce": _Operation("reduce"), "barrier": _Operation("barrier"),
-    "allgather": _Operation("all_gather", 1), "_allgather_base": _Operation("all_gather", 1),
-    "all_gather_single": _Operation("all_gather", 1), "allgather_coalesced": _Operation("all_gather", 1),
-    "allgather_into_tensor_coalesced": _Operation("all_gather", 1), "gather": _Operation("gather", 1),
-    "scatter": _Operation("scatter"), "reduce_scatter": _Operation("reduce_scatter"),
-    "_reduce_scatter_base": _Operation("reduce_scatter"), "reduce_scatter_single": _Operation("reduce_scatter"),
-    "reduce_scatter_tensor_coalesced": _Operation("reduce_scatter"), "alltoall": _Operation("all_to_all", 1),
-    "send": _Operation("send"), "recv": _Operation("recv"), "recv_anysource": _Operation("recv"),
-}  # fmt: skip
+def _on_gpu(tensor: Tensor) -> bool:
+    return tensor.is_cuda
 
 
 @contextmanager
-def patched(recorder: Recorder) -> Generator[None]:
-    """Record what this process does in the body of the `with`."""
+def patched(recorder: Recorder, is_remote: Callable[[Tensor], bool] = _on_gpu) -> Generator[None]:
+    """Record what this process does in the body of the `with`; `is_remote` says which tensors the host waits for."""
     loader: Any = dataloader._BaseDataLoaderIter  # pyright: ignore[reportPrivateUsage]
     calls = _Calls(recorder)
     with ExitStack() as undo:
-
-        def replace(place: Any, name: str, by: Callable[[Any], Any]) -> None:
-            if name in vars(place):  # versions of torch differ
-                before = vars(place)[name]
-                undo.callback(setattr, place, name, before)
-                setattr(place, name, by(getattr(place, name)))
-
+        replace = partial(replace_in, undo)
         replace(nn.Module, "__call__", lambda call: _forward(recorder, call))
         for name in ("backward", "grad"):
             replace(torch.autograd, name, lambda call: recorder.measuring("backward", "compute", call))
         replace(loader, "__next__", lambda call: recorder.measuring("data", "data", call))
-        for name, operation in _METHODS.items():
-            replace(dist.ProcessGroup, name, lambda call, of=operation: calls.issuing(call, of))
+        replace(torch, "save", lambda call: recorder.measuring(SAVE, "save", call))
+        if torch.cuda.is_available() or is_remote is not _on_gpu:
+            for name in _READS:
+                replace(Tensor, name, lambda call: _reading(recorder, call, is_remote))
+            replace(torch.cuda, "synchronize", lambda call: recorder.measuring(SYNCHRONISE, "compute", call))
+        replace_methods(undo, calls.issuing)
         replace(dist.Work, "wait", calls.waiting)
         replace(dist, "_broadcast_coalesced", calls.broadcasting)
         replace(dist, "Reducer", calls.reducing)
@@ -77,6 +74,7 @@ def patched(recorder: Recorder) -> Generator[None]:
         started: dict[int, int] = {}
 
         def begin(optimizer: Any, *_: object) -> None:
+            recorder.check_gradients([param for group in optimizer.param_groups for param in group["params"]])
             started[id(optimizer)] = host_ns()
 
         def end(optimizer: Any, *_: object) -> None:
@@ -95,10 +93,33 @@ def _forward(recorder: Recorder, call: Callable[..., Any]) -> Callable[..., Any]
     def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         if is_compiling() or thread.inside:
             return call(self, *args, **kwargs)
-        with recorder.span("forward" if torch.is_grad_enabled() else "evaluation", "compute"):
+        if not torch.is_grad_enabled():
+            with recorder.span(EVALUATION, "compute"):
+                return call(self, *args, **kwargs)
+        recorder.model = weakref.ref(self)
+        inputs = first_tensor([*args, *kwargs.values()])
+        recorder.rows += inputs.shape[0] if inputs is not None and inputs.ndim else 0
+        with recorder.span("forward", "compute"):
             return call(self, *args, **kwargs)
 
     return forward
+
+
+def _reading(
+    recorder: Recorder, call: Callable[..., Any], is_remote: Callable[[Tensor], bool]
+) -> Callable[..., Any]:
+    """A method that waits until a tensor on a GPU is computed."""
+
+    def read(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        if not (recorder.active and is_remote(self)):
+            return call(self, *args, **kwargs)
+        start_ns = host_ns()
+        result = call(self, *args, **kwargs)
+        if not (isinstance(result, Tensor) and is_remote(result)):
+            recorder.add(SYNCHRONISE, "compute", start_ns)
+        return result
+
+    return read
 
 
 class _Calls:
@@ -108,7 +129,7 @@ class _Calls:
         self._recorder = recorder
         self._open: weakref.WeakKeyDictionary[Any, Call] = weakref.WeakKeyDictionary()
 
-    def issuing(self, method: Callable[..., Any], operation: _Operation) -> Callable[..., Any]:
+    def issuing(self, method: Callable[..., Any], operation: Operation) -> Callable[..., Any]:
         """A method that issues calls."""
 
         def issue(group: Any, *args: Any, **kwargs: Any) -> Any:
@@ -121,23 +142,22 @@ class _Calls:
         return issue
 
     def _noted(
-        self, group: Any, operation: _Operation, start_ns: int, args: tuple[Any, ...], work: Any
+        self, group: Any, operation: Operation, start_ns: int, args: tuple[Any, ...], work: Any
     ) -> Call:
         name, rank, size = operation.name, group.rank(), group.size()
-        piece = _first_tensor(args[operation.piece] if len(args) > operation.piece else None)
-        is_message = name in ("send", "recv")
+        piece = piece_of(operation, args)
         numel = 0 if piece is None else piece.numel()
         root = getattr(args[-1], "rootRank", 0) if args else 0
-        elements = numel if is_message else sent_elements(name, rank, size, numel, root)
+        elements = numel if name in MESSAGES else sent_elements(name, rank, size, numel, root)
         num_bytes = 0 if piece is None else elements * piece.element_size()
-        peer = args[1] if is_message and len(args) > 2 else -1
-        call = self._recorder.issued(name, start_ns, num_bytes, _name_of(group), peer)
+        call = self._recorder.issued(name, start_ns, num_bytes, name_of(group), peer_of(operation, args))
         if name == "all_reduce" and piece is not None and piece.is_cpu:
 
             def done(_: object) -> None:
                 if call.done_ns is None:
                     call.done_ns = host_ns()
 
+            call.tells_done = True
             work.get_future().add_done_callback(done)
         return call
 
@@ -158,7 +178,7 @@ class _Calls:
 
         def broadcast(group: Any, tensors: Any, *args: Any) -> Any:
             start_ns = host_ns()
-            call = self._recorder.issued("broadcast", start_ns, 0, _name_of(group))
+            call = self._recorder.issued("broadcast", start_ns, 0, name_of(group))
             result = function(group, tensors, *args)
             self._recorder.waited(call, call.issue.end_ns, host_ns())
             return result
@@ -240,15 +260,3 @@ def _of_our_group(recorder: Recorder, call: Callable[..., Any], name: str) -> Ca
         return _OurWork(recorder, noted, work)
 
     return issue
-
-
-def _first_tensor(given: Any) -> Tensor | None:
-    while isinstance(given, list | tuple) and given:
-        given = given[0]
-    return given if isinstance(given, Tensor) else None
-
-
-def _name_of(group: Any) -> str:
-    """`world`, or for a smaller group `world[0,2]`, as our own groups are called."""
-    ranks = dist.get_process_group_ranks(group)
-    return "world" if len(ranks) == dist.get_world_size() else f"world[{','.join(map(str, ranks))}]"

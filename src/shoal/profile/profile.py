@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from shoal import __version__
-from shoal.comm.join import WorkerAddress, place_from_environment
+from shoal.comm.join import WorkerAddress, own_place
 from shoal.comm.liveness.limits import limit_of
 from shoal.comm.rendezvous.store import connect
 from shoal.errors import ConfigError
@@ -24,6 +24,7 @@ from shoal.files import delete
 from shoal.profile.patches import patched
 from shoal.profile.recorder import Recorder
 from shoal.report.communication import communication
+from shoal.training.memory.limits import nearest_limit
 
 RUNS = Path("runs")
 FEWEST_STEPS = 2
@@ -36,7 +37,7 @@ def profiled(argv: Sequence[str]) -> Generator[None]:
     The workers tell each other through the launcher's store, beside what the program does there. If the program fails
     on any of them, its error goes on and nothing is written.
     """
-    place = place_from_environment(os.environ) or WorkerAddress(0, 1)
+    place = own_place() or WorkerAddress(0, 1)
     store = _store(place)
     recorder, begun = Recorder(place.rank, place.size), time.time_ns()
     ended: SystemExit | None = None
@@ -58,6 +59,7 @@ def profiled(argv: Sequence[str]) -> Generator[None]:
     start |= {"threads": torch.get_num_threads(), "cores": os.cpu_count()}
     records: list[Record] = [{"event": "start", "step": 0, **start}, *recorder.steps]
     end = {"event": "end", "status": "completed", "step": len(recorder.steps), "time_ns": time.time_ns()}
+    end |= {"parameters": recorder.parameters(), "memory": nearest_limit()}
     records.append(end | {"not_scheduled": recorder.delay and recorder.delay.fraction()})
     _write(argv, records, place, store)
     if ended is not None:

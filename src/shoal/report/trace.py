@@ -24,7 +24,7 @@ def chosen(seconds: Mapping[int, float], most: int = MOST_STEPS, slowest: int = 
     """The steps of a trace, in order, from the seconds of all steps that kept their spans.
 
     >>> chosen({0: 0.1, 20: 0.1, 40: 0.1, 60: 0.5, 80: 0.1, 100: 0.1}, most=3, slowest=1)
-    [0, 60, 80]
+    [0, 40, 60]
     """
     if len(seconds) <= most:
         return sorted(seconds)

@@ -15,7 +15,7 @@ import torch
 
 from shoal.errors import DivergedError
 from shoal.events.file import EventFile
-from shoal.events.spans import KEPT_EVERY, MAPPED, Span, SpanRecorder, totals_ns
+from shoal.events.spans import KEPT_EVERY, CallTotals, Span, SpanRecorder, totals_ns, totals_of_calls
 from shoal.strategies.not_finite import ALL_REMEDIES, Remedies
 from shoal.strategies.strategy import StepResult
 from shoal.training.observer import Observer
@@ -121,13 +121,7 @@ class StepLog:
     def _record(self, entry: _Pending, loss: float) -> dict[str, Any]:
         """The event of a step; its seconds follow. Counts the bytes that it sent."""
         spans = self._span.read(entry.marks, entry.step)
-        blocked_ns = sent = mapped = 0
-        for call in entry.calls:
-            blocked_ns += call.end_ns - call.start_ns
-            sent += call.sent_bytes
-            mapped += call.bytes if call.name == MAPPED else 0
-        self.sent_bytes += sent
-        self.mapped_bytes += mapped
+        calls = self._count(entry.calls)
         record: dict[str, Any] = {
             "event": "step",
             "step": entry.step,
@@ -137,9 +131,7 @@ class StepLog:
             "lr": entry.lr,
             "seconds": 0.0,
             "totals_ns": totals_ns(spans),
-            "blocked_ns": blocked_ns,
-            "sent_bytes": sent,
-            "mapped_bytes": mapped,
+            **calls._asdict(),
         }
         if self._keep_all or entry.step % KEPT_EVERY == 0:
             record["spans"] = [span[1:] for span in (*spans, *entry.calls)]
@@ -154,9 +146,15 @@ class StepLog:
 
     def count_rest(self) -> None:
         """Count the bytes since the last step: a worker that found no free share has pulled weights without a step."""
-        self.sent_bytes += sum(call.sent_bytes for call in self._calls)
-        self.mapped_bytes += sum(call.bytes for call in self._calls if call.name == MAPPED)
+        self._count(self._calls)
         self._calls.clear()
+
+    def _count(self, calls: Sequence[Span]) -> CallTotals:
+        """Add the bytes of these calls."""
+        totals = totals_of_calls(calls)
+        self.sent_bytes += totals.sent_bytes
+        self.mapped_bytes += totals.mapped_bytes
+        return totals
 
     def restart_clock(self) -> None:
         """Exclude the time and the calls since the last step: building, evaluation and checkpoints are not training."""

@@ -1,5 +1,6 @@
 """A worker: trains what a config describes and writes a run folder. The same for every launcher."""
 
+import platform
 import secrets
 import time
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from pathlib import Path
 import torch
 
 from shoal import __version__
-from shoal.comm.agree import share_text
+from shoal.comm.agree import gather_texts, share_text
 from shoal.comm.alone import alone
 from shoal.comm.group import BUSY_S, Group
 from shoal.comm.links.measure import Measured
@@ -20,10 +21,12 @@ from shoal.config.schema import RunConfig
 from shoal.config.sections.prune import WeightPruneConfig
 from shoal.config.write import sealed, to_toml
 from shoal.data.division import ByLeaves, Global
+from shoal.errors import ConfigError
 from shoal.events.clocks import RunDelay
 from shoal.events.file import EventFile
 from shoal.events.folder import RunFolder, create, held, remove_unfinished, run_id_line, write_whole
 from shoal.events.spans import Span
+from shoal.files import delete
 from shoal.prune.channels.widths import ModelDescription
 from shoal.prune.masks import CubicSchedule
 from shoal.strategies.exchange.auto import Auto
@@ -37,6 +40,7 @@ from shoal.training.hooks.hook import Hook
 from shoal.training.hooks.random_state import LeafSeeds, RandomState
 from shoal.training.hooks.records import Records
 from shoal.training.loop import train
+from shoal.training.memory.limits import nearest_limit
 from shoal.training.memory.peak import MemoryLimit
 from shoal.training.observer import Observer, Silent
 from shoal.training.progress import Progress
@@ -128,11 +132,12 @@ def _work(
             except BaseException as error:  # also KeyboardInterrupt: the events record every failure
                 run.events.append({"event": "failed", "error": str(error) or type(error).__name__})
                 raise
-            not_scheduled = run_delay.fraction()
+            not_scheduled, memory = run_delay.fraction(), nearest_limit()
             clock = measure_clock_offset(group.untraced)
             result = _finish(run, progress)
             end = {"event": "end", "status": result.status, "step": progress.step, "time_ns": time.time_ns()}
-            run.events.append(end | {"clock": clock._asdict(), "not_scheduled": not_scheduled})
+            end |= {"clock": clock._asdict(), "not_scheduled": not_scheduled, "memory": memory}
+            run.events.append(end)
             if first:
                 run.events.flush()  # a result without the end of its run would count as damage
                 run.folder.write_result(asdict(result))
@@ -187,7 +192,18 @@ def _new_folder(config: RunConfig, group: Group) -> tuple[RunFolder, str]:
         folder = create(Path(config.output.dir), config.output.name, automatic)
         made = f"{secrets.token_hex(8)} {folder.path}"
     run_id, _, path = share_text(group, made).partition(" ")
-    return RunFolder(Path(path)), run_id
+    folder = RunFolder(Path(path))
+    here = f"rank {group.rank} does not see it on {platform.node()} in {Path.cwd()}"
+    blind = [found for found in gather_texts(group, "" if folder.path.is_dir() else here) if found]
+    if blind:
+        if group.rank == 0:
+            delete(folder.path)
+        raise ConfigError(
+            f"rank 0 has made the run folder {path}, and {blind[0]}",
+            "All workers need one folder: start them in the same one, on several machines on a disk that these share, "
+            "or name it with --runs-dir.",
+        )
+    return folder, run_id
 
 
 def _description(run: Run) -> ModelDescription:

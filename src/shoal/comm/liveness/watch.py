@@ -33,6 +33,8 @@ _NO_DESCRIPTOR = -1
 STACK_SIGNAL = signal.SIGRTMIN + 7 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
 """A real-time signal that other libraries are unlikely to use."""
 STACK_ANSWER_S = 0.5
+ANSWERS = "shoal/launch/hangs/watched.py"
+"""Where our own thread waits for requests; it is left out of stacks."""
 
 
 @final
@@ -167,7 +169,9 @@ def stack_of(pid: int, descriptor: int) -> str:
                     break
                 text += more
         if text:
-            return "\n".join(f"    {line}" for line in text.decode(errors="replace").splitlines())
+            threads = text.decode(errors="replace").rstrip("\n").split("\n\n")
+            shown = [thread for thread in threads if ANSWERS not in "".join(thread.splitlines()[1:2])]
+            return "\n".join(f"    {line}" for line in "\n\n".join(shown).splitlines())
     return "    (its stack could not be read)"
 
 

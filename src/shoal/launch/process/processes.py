@@ -24,6 +24,8 @@ from shoal.comm.rendezvous.secret import inheritable, new_secret, without_secret
 from shoal.comm.rendezvous.store import listen, serve
 from shoal.config.checks import check_memory
 from shoal.launch.cores import threads_per_worker
+from shoal.launch.hangs.board import VARIABLE as BOARD_VARIABLE
+from shoal.launch.hangs.board import board_for
 from shoal.launch.process.child import ChildProcess, start_program
 from shoal.launch.process.orphans import OrphanKiller, orphan_killer
 from shoal.launch.process.template import Template, template_for
@@ -70,10 +72,13 @@ class Launch:
     """Of the store where workers meet."""
     orphans: OrphanKiller
     secret: bytes = field(repr=False)
+    board: str = ""
+    """Where workers find the board (`hangs/board.py`); empty on systems without one."""
 
     def variables(self, rank: int) -> dict[str, str]:
         """The environment that gives a worker its place in the world, in the names of torchrun."""
         return {
+            **({BOARD_VARIABLE: self.board} if self.board else {}),
             "RANK": str(rank),
             "WORLD_SIZE": str(self.workers),
             "LOCAL_RANK": str(rank),
@@ -92,8 +97,14 @@ def run_by(
 ) -> None:
     """Start the process of each rank by `begin(launch, rank)`, and supervise them; raise the first failure."""
     check_memory(workers)
-    with listen("127.0.0.1", 0) as server, SignalRelay() as signals, orphan_killer() as orphans:
-        launch = Launch(workers, server.getsockname()[1], orphans, new_secret())
+    with (
+        listen("127.0.0.1", 0) as server,
+        SignalRelay() as signals,
+        orphan_killer() as orphans,
+        board_for(workers) as board,
+    ):
+        port, path = server.getsockname()[1], board.path() if board else ""
+        launch = Launch(workers, port, orphans, new_secret(), path)
         handles = start([partial(begin, launch)] * workers)
         # After the last fork: torch's store has a thread, and what that locks at the moment of a fork stays locked in
         # the copy for ever. Workers that connect before wait in the queue of the socket.
@@ -102,7 +113,7 @@ def run_by(
         except BaseException:
             end_all(handles)
             raise
-        supervise(handles, policy or Policy(), listener, signals)
+        supervise(handles, policy or Policy(), listener, signals, board)
     del store
 
 

@@ -19,6 +19,7 @@ from shoal.config.schema import RunConfig
 from shoal.config.write import from_plain
 from shoal.errors import ShoalError
 from shoal.events.folder import RunFolder
+from shoal.launch.hangs.watched import answering, watched
 from shoal.launch.one_worker import joined_group
 from shoal.launch.reports import Reporter, ReportingObserver
 from shoal.training import worker
@@ -28,6 +29,7 @@ from shoal.training.result import Result
 
 def _train(reporter: Reporter, task: dict[str, Any]) -> None:
     warnings.showwarning = reporter.warned
+    answering(reporter)
     config, resumed = from_plain(task["config"]), task["resumed"] and RunFolder(Path(task["resumed"]))
     with no_exit("a function of your own"), joined_group(config) as group:
         observer = (
@@ -69,7 +71,7 @@ def _program(reporter: Reporter, task: dict[str, Any]) -> None:
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))  # as when Python itself runs a file
     if "timeout_s" in task:
         os.environ[VARIABLE] = str(task["timeout_s"])  # for every join and wrapper that gives no limit itself
-    with assigned(Assignment(kind=task["group"])), _profile(task):
+    with assigned(Assignment(kind=task["group"])), _profile(task), watched(reporter):
         runpy.run_path(path, run_name="__main__")
     reporter.finished()
 
