@@ -87,9 +87,20 @@ def cost_of(part: Measured) -> float:
     return part.value if higher(part, exactly(MATTERS)) == "holds" else 0.0
 
 
-def slow_worker(entry: ComparedRun) -> Slow | None:
+class Apart(NamedTuple):
+    """The workers with the longest and the shortest work of their own, if the others wait for the first."""
+
+    slow: RankShares
+    quick: RankShares
+    steps: Sequence[int]
+    """In which they were compared."""
+    cost: float
+    ratio: float
+    """How many times as long the work of the slow one takes."""
+
+
+def slow_among(ranks: Sequence[RankShares]) -> Apart | None:
     """The worker whose own work is the longest, if the others wait for it in most steps."""
-    ranks = entry.ranks
     stalled = {step for rank in ranks for steps in rank.facts.stalls_s.values() for step in steps}
     steps = sorted(set(ranks[0].facts.own_s).intersection(*(rank.facts.own_s for rank in ranks)) - stalled)
     if len(ranks) < 2 or not steps:
@@ -104,6 +115,15 @@ def slow_worker(entry: ComparedRun) -> Slow | None:
     cost = cost_of(typical(apart)) if apart else 0.0
     if not cost or own[slow.rank] < SLOWER * own[quick.rank]:
         return None
+    return Apart(slow, quick, steps, cost, own[slow.rank] / max(own[quick.rank], 1e-9))
+
+
+def slow_worker(entry: ComparedRun) -> Slow | None:
+    """The slow worker of a run, and why it is slow."""
+    apart = slow_among(entry.ranks)
+    if apart is None:
+        return None
+    slow, quick, steps, cost, _ = apart
     work = {
         kind: (_median_work(slow, kind, steps), _median_work(quick, kind, steps)) for kind in get_args(Work)
     }

@@ -81,7 +81,7 @@ def _cost_of(kind: StepKind) -> Callable[[ComparedRun], float]:
 def _exchanges(run: Comparison, entry: ComparedRun, words: Words) -> Iterator[Remark]:
     """Exchanges take time, and too few steps kept their spans to tell waiting from moving."""
     exchange = part(entry, "exchange")
-    if not cost_of(exchange) or divides_model(entry):
+    if not cost_of(exchange) or divides_model(entry.config):
         return
     if why_moving(entry) == "buckets":  # the number of calls and their bytes are exact
         yield from moving(run, words)

@@ -10,6 +10,7 @@ from shoal.compare import causes
 from shoal.compare.causes import MATTERS, Slow, Stall
 from shoal.compare.comparison import ComparedRun, Comparison, differ_only_in, settings_apart
 from shoal.compare.remark import Remark, percent, remark, size_in_words
+from shoal.config.schema import RunConfig
 from shoal.config.sections.data import FilesConfig
 from shoal.config.sections.exchange import compressions
 from shoal.config.sections.values import Custom
@@ -25,7 +26,7 @@ def waiting(comparison: Comparison, words: Words) -> Iterator[Remark]:
     balanced = [after for after in comparison.several() if _counterpart(after, comparison)]
     in_turns: list[ComparedRun] = []
     for entry in comparison.several():
-        if divides_model(entry):
+        if divides_model(entry.config):
             continue
         if slow := causes.slow_worker(entry):
             yield _waiting_for(slow, entry, words)
@@ -81,15 +82,15 @@ def _for_slow(slow: Slow, entry: ComparedRun, words: Words) -> str:
     return words("waits.balanced" if entry.config.train.balance else "waits.balance")
 
 
-def divides_model(entry: ComparedRun) -> bool:
+def divides_model(config: RunConfig) -> bool:
     """Whether the workers of a run divide the model among them."""
-    return entry.config.strategy == "rpc" or any(axis != "data" for axis in entry.config.axes)
+    return config.strategy == "rpc" or any(axis != "data" for axis in config.axes)
 
 
 def moving(comparison: Comparison, words: Words) -> Iterator[Remark]:
     """Runs whose workers wait for bytes to move."""
     for entry in comparison.several():
-        if entry.shares["move"] < MATTERS or divides_model(entry):
+        if entry.shares["move"] < MATTERS or divides_model(entry.config):
             continue
         traffic, share = causes.traffic(entry), percent(entry.shares["move"])
         rate = traffic.sent_bytes / traffic.move_s if traffic.move_s else 0.0

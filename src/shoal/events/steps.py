@@ -62,25 +62,26 @@ def steps_of(records: Sequence[Record]) -> list[StepRecord]:
         for record in attempt:
             if record["event"] == "step":
                 seconds, ended_s = record["seconds"] - ended_s, record["seconds"]
-                spans = tuple(spans_in(record, convert)) if "spans" in record else None
-                totals, blocked_ns = record["totals_ns"], record.get("blocked_ns", 0)
-                times, waited_ns = record.get("synchronised", (0, 0))
-                steps.append(
-                    StepRecord(
-                        record["step"],
-                        seconds,
-                        totals,
-                        blocked_ns,
-                        spans,
-                        record.get("sent_bytes"),
-                        record.get("mapped_bytes", 0),
-                        record.get("stalls_ns", {}),
-                        times,
-                        waited_ns,
-                        record.get("rows", 0),
-                    )
-                )
+                steps.append(step_of(record, seconds, convert))
     return steps
+
+
+def step_of(record: Record, seconds: float, convert: Callable[[int], int]) -> StepRecord:
+    """The step of a record, which took so many seconds."""
+    times, waited_ns = record.get("synchronised", (0, 0))
+    return StepRecord(
+        record["step"],
+        seconds,
+        record["totals_ns"],
+        record.get("blocked_ns", 0),
+        tuple(spans_in(record, convert)) if "spans" in record else None,
+        record.get("sent_bytes"),
+        record.get("mapped_bytes", 0),
+        record.get("stalls_ns", {}),
+        times,
+        waited_ns,
+        record.get("rows", 0),
+    )
 
 
 def settled(records: Sequence[Record]) -> list[Record]:

@@ -62,7 +62,7 @@ class Records(Hook):
             | {"strategy": run.config.strategy, "workers": run.workers}
             | {"version": __version__, "torch": torch.__version__, "device": str(run.device)}
             | {"threads": torch.get_num_threads(), "cores": os.cpu_count()}
-            | {"host": platform.node(), "clock": clock._asdict()}
+            | {"host": platform.node(), "pid": os.getpid(), "clock": clock._asdict()}
         )
         for link in links if run.group.rank == 0 else ():
             run.events.append(link_event(link))
