@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 DEV := $(VENV)/.installed-dev
 
-.PHONY: demo test test-long test-explore test-third-party test-faults lint format clean install
+.PHONY: demo test test-long test-browser test-explore test-third-party test-faults lint format clean install
 SEED ?= $(shell date +%s)
 # With bytecode: otherwise pytest rewrites every test file anew, and every process that a test starts compiles shoal anew.
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 2 --dist worksteal -q
@@ -14,10 +14,16 @@ demo: $(READY)  ## the same training in eight ways: one table, remarks, a report
 	$(BIN)/shoal compare quickstart
 
 test: $(DEV)  ## every test and doctest but the long ones; the same examples in every run
-	$(PYTEST) -m "not long"
+	$(PYTEST) -m "not long and not browser"
 
 test-long: $(DEV)  ## the tests that take long: more launchers, faults and strangers among real processes
 	$(PYTEST) -m long
+
+test-browser: $(DEV)  ## the pages in Chromium: click, zoom, cut the network, axe
+	@command -v chromium chromium-browser google-chrome >/dev/null || \
+	  { echo "there is no Chromium: install it with apt-get install chromium"; exit 2; }
+	$(BIN)/pip install --quiet --constraint constraints.txt --requirement tests/browser/requirements.txt
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 0 -m browser tests/browser
 
 test-explore: $(DEV)  ## the property tests with new random examples; SEED=n repeats a run
 	@echo "Random examples of seed $(SEED); repeat this run with: make test-explore SEED=$(SEED)"

@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import shoal
 from shoal.cli.main import all_commands, main
+from shoal.cli.train import COMMAND as TRAIN
 from shoal.comm.threads.group import run_threads
 from shoal.config.read import read_flags
 
@@ -155,8 +156,7 @@ SETTINGS_ALONE = re.compile(r"…|--help|\$|\| ")
 
 @pytest.mark.parametrize("line", [line for line in TRAININGS if not SETTINGS_ALONE.search(line)])
 def test_the_flags_of_the_pages_exist(line):
-    words = [word for word in shlex.split(line)[2:] if word not in ("--json", "--quiet", "--resume")]
-    read_flags(words[1:] if words and not words[0].startswith("--") else words)
+    read_flags(TRAIN.parse(shlex.split(line)[2:]).settings)
 
 
 @pytest.mark.parametrize(

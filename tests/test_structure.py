@@ -7,7 +7,7 @@ from pathlib import Path
 TESTS = Path(__file__).parent
 SOURCE = TESTS.parent / "src"
 PACKAGE, LABS = SOURCE / "shoal", SOURCE / "shoal_labs"
-ACROSS_ROOMS = {"contracts", "processes", "examples", "faults"}
+ACROSS_ROOMS = {"browser", "contracts", "processes", "examples", "faults", "findings"}
 """Folders whose tests are not of one module, like the files directly in tests/."""
 COMMENT = re.compile(r"(?m)#.*$")
 DOTTED = re.compile(r"\bshoal(_labs)?(\.\w+)+")

@@ -18,7 +18,7 @@ LANGUAGES = tuple(LIST_COMMAS)
 class Phrase:
     """A part of a sentence with a key of its own: a name or a number that every language writes in its own way.
 
-    As plain text, for files that have no language, it is the last part of its key, or its values.
+    As plain text, for files that have no language, it is its key after the first dot, or its values.
 
     >>> str(Phrase("fish.cod")), str(Phrase("weight", {"fish": Phrase("fish.cod"), "kg": 2}))
     ('cod', '(fish cod, kg 2)')
@@ -29,7 +29,7 @@ class Phrase:
 
     def __str__(self) -> str:
         listed = ", ".join(f"{name} {value}" for name, value in self.values.items())
-        return f"({listed})" if listed else self.key.rpartition(".")[2]
+        return f"({listed})" if listed else self.key.partition(".")[2] or self.key
 
 
 @dataclass(frozen=True)

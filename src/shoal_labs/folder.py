@@ -1,12 +1,15 @@
 """What is written into a lab's report folder."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
+from typing import cast
 
+from shoal.kit.base import Phrase
 from shoal.kit.findings import Finding, Measured, Number
 from shoal.kit.page import Document, Records, linked, records_to_csv, to_html, to_markdown, write_files
 from shoal_labs.claims import Findings
 from shoal_labs.page.pictures import Pictures
+from shoal_labs.page.table import spread
 
 
 def write_report(
@@ -43,15 +46,24 @@ def _numbers(place: int, finding: Finding) -> list[dict[str, object]]:
             "claim": finding.claim,
             "verdict": finding.verdict,
             "number": name,
-            "value": _plain(value),
-            "spread": value.spread if isinstance(value, Measured) else "",
+            "value": value.value if isinstance(value, Measured) else value,
+            "spread": spread(value),
         }
-        for name, value in numbers.items()
+        for given, whole in numbers.items()
+        for name, value in _parts(given, whole)
     ]
 
 
-def _plain(value: Number) -> object:
-    """One number, or a list as one text."""
+def _parts(name: str, value: object) -> Iterator[tuple[str, object]]:
+    """The numbers in a number: its parts in a list, and in a phrase the values of its sentence."""
     if isinstance(value, tuple):
-        return ", ".join(map(str, value))
-    return value.value if isinstance(value, Measured) else value
+        parts = {str(place): part for place, part in enumerate(cast(tuple[object, ...], value))}
+    elif isinstance(value, Phrase):
+        parts = dict[str, object](value.values)
+    else:
+        yield name, value
+        return
+    if not parts:
+        yield name, str(value or "")
+    for key, part in parts.items():
+        yield from _parts(f"{name}, {key}", part)

@@ -98,7 +98,7 @@ class Runs:
                 if not config.launch.fault:
                     raise
                 self.stopped[name] = error.message
-                self.say("progress.ended", label=label, why=error.message)
+                self.say("progress.ended", label=label)
             else:
                 self.say("progress.done", label=label, loss=result.final_loss, seconds=result.seconds)
 

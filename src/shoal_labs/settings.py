@@ -160,3 +160,12 @@ def command_of(lab: str, settings: LabSettings) -> str:
         if field.name not in NOT_PRINTED and (value != field.default or field.name in ("lang", "seed")):
             words += [flag] if value is True else [flag, str(value)]
     return shlex.join(words)
+
+
+def in_language(lang: str) -> tuple[str, ...]:
+    """The flag that keeps a next command in this language.
+
+    >>> in_language("zh"), in_language("en")
+    (('--lang', 'zh'), ())
+    """
+    return ("--lang", lang) if lang != "en" else ()

@@ -1,11 +1,13 @@
 """Finished runs made by hand: what each worker did in each step, and what it ended with."""
 
+import json
+
 import numpy as np
 from safetensors.numpy import save_file
 
 from shoal.config.read import read
 from shoal.config.write import to_toml
-from shoal.events.file import EventFile
+from shoal.events.file import EventFile, read_events
 from shoal.events.fingerprint import weights_sha256_of
 from shoal.events.folder import RunFolder, run_id_line
 
@@ -94,6 +96,24 @@ def write_run(
     closing |= {"weights_sha256": weights_sha256_of(folder / "model.safetensors")}
     RunFolder(folder).write_result(closing | result)
     return folder
+
+
+def write_profile(path, noted=None, closing=None, **options):
+    """The profile of a program on two workers.
+
+    `noted(rank, step)` has more of a step's record, and `closing(rank)` of the last one.
+    """
+    folder = RunFolder(write_run(path, DDP, run_id="", **options))
+    result = json.loads(folder.result.read_text())
+    facts = {key: result[key] for key in ("status", "steps", "seconds", "device")}
+    folder.config.unlink()
+    folder.model.unlink(missing_ok=True)
+    folder.write_result({**facts, "profile": "/home/me/train.py --lr 1", "workers": 2, "run_id": ""})
+    for rank in range(2):
+        *steps, end = read_events(folder.events(rank))
+        steps = [step | (noted(rank, step["step"]) if noted else {}) for step in steps]
+        write_events(folder.path, rank, [*steps, end | (closing(rank) if closing else {})])
+    return folder.path
 
 
 def with_invariant_steps(folder, sha256):

@@ -1,30 +1,18 @@
 """The profile of a user's own program: its findings, its page, and what other commands say of its folder."""
 
-import json
 from dataclasses import replace
 
 import pytest
-from made_runs import DDP, write_run
+from made_runs import DDP, write_profile, write_run
 
 from shoal.compare.comparison import compare
 from shoal.compare.one_run import findings
 from shoal.compare.run_report import write_run_report
 from shoal.errors import ConfigError
-from shoal.events.folder import RunFolder
 from shoal.report.words import page_words
 from shoal.words import Words
 
 SLOW, EVEN, MOVING = ((3, 0.5, 1), (9, 0.5, 1)), ((9, 0.5, 0),) * 2, ((7, 3, 0),) * 2
-
-
-def profile(path, **options):
-    folder = RunFolder(write_run(path, DDP, run_id="", **options))
-    result = json.loads(folder.result.read_text())
-    facts = {key: result[key] for key in ("status", "steps", "seconds", "device")}
-    folder.config.unlink()
-    folder.model.unlink(missing_ok=True)
-    folder.write_result({**facts, "profile": "/home/me/train.py --lr 1", "workers": 2, "run_id": ""})
-    return folder.path
 
 
 def with_data(found, part):
@@ -41,9 +29,9 @@ def with_data(found, part):
 def test_the_largest_cost_is_named_and_no_flag_of_ours_is_advised(tmp_path, lang):
     words = page_words(lang, "shoal.compare")
     cases = {
-        "waits": compare([profile(tmp_path / "slow", ranks=SLOW)]),
-        "moves": compare([profile(tmp_path / "moving", ranks=MOVING)]),
-        "loads": with_data(compare([profile(tmp_path / "even", ranks=EVEN)]), 0.5),
+        "waits": compare([write_profile(tmp_path / "slow", ranks=SLOW)]),
+        "moves": compare([write_profile(tmp_path / "moving", ranks=MOVING)]),
+        "loads": with_data(compare([write_profile(tmp_path / "even", ranks=EVEN)]), 0.5),
     }
     for kind, found in cases.items():
         first, *_ = findings(found, words)
@@ -57,7 +45,7 @@ def test_its_page_has_the_program_and_no_training(tmp_path, lang):
     words: Words = page_words(lang, "shoal.compare")
     out = tmp_path / "page"
     out.mkdir()
-    write_run_report(out, compare([profile(tmp_path / "it", ranks=SLOW)]), words)
+    write_run_report(out, compare([write_profile(tmp_path / "it", ranks=SLOW)]), words)
     page = (out / "report.html").read_text()
     assert "/home/me/train.py --lr 1" in page
     assert words("kind.data") in page
@@ -65,6 +53,6 @@ def test_its_page_has_the_program_and_no_training(tmp_path, lang):
 
 
 def test_it_is_not_compared_with_runs(tmp_path):
-    folders = [profile(tmp_path / "it", ranks=SLOW), write_run(tmp_path / "run", DDP, ranks=EVEN)]
+    folders = [write_profile(tmp_path / "it", ranks=SLOW), write_run(tmp_path / "run", DDP, ranks=EVEN)]
     with pytest.raises(ConfigError, match="is the profile of a program"):
         compare(folders)

@@ -34,6 +34,7 @@ def test_start_writes_the_skeleton_once(capsys, tmp_path):
     code, out, _ = answer(capsys, "start", "1", "--out", str(tmp_path), "--lang", "zh")
     assert code == 0
     assert str(tmp_path / "task1" / "pytorch" / "MyOptimizer.py") in out.splitlines()
+    assert out.splitlines()[-1].endswith(f"shoal lab check 1 {tmp_path} --lang zh")
     assert "实验一" in (tmp_path / "task1" / "README.md").read_text(encoding="utf-8")
     code, _, err = answer(capsys, "start", "1", "--out", str(tmp_path))
     assert code == 2
@@ -47,7 +48,7 @@ def test_check_says_what_is_open_and_fails(capsys, tmp_path):
     assert out.count("未完成") == 5  # every task has its line
     assert "正确 0 项" in out
     folder = tmp_path / "task3"
-    last = f"next  修改 {folder / 'sampler.py'}，然后  shoal lab check 3 {folder}"
+    last = f"next  修改 {folder / 'sampler.py'}，然后  shoal lab check 3 {folder} --lang zh"
     assert out.splitlines()[-1] == last
     assert "Traceback" not in out
 

@@ -13,6 +13,7 @@ from shoal.profile.recorder import Recorder
 
 def patchable():
     places = (nn.Module, torch.autograd, dist, dist.ProcessGroup, dist.Work, dataloader._BaseDataLoaderIter)
+    places = (*places, torch, torch.Tensor, torch.cuda)
     return [dict(vars(place)) for place in places]
 
 
@@ -70,3 +71,58 @@ def test_calls_of_torch_have_bytes_and_both_spans():
     (step,) = recorder.steps
     calls = [(name, kind, sequence) for name, kind, _, _, _, _, group, sequence, _ in step["spans"] if group]
     assert calls == [("all_reduce", kind, number) for number in (1, 2) for kind in ("move", "wait")]
+
+
+class Branches(nn.Module):
+    """Of two layers, only one is used."""
+
+    def __init__(self):
+        super().__init__()
+        self.used, self.spare = nn.Linear(3, 1), nn.Linear(3, 1)
+
+    def forward(self, x):
+        return self.used(x)
+
+
+def test_steps_have_their_samples_stalls_and_reads_and_the_end_its_unused_parameters(tmp_path):
+    recorder, model = Recorder(0, 1), Branches()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with patched(recorder, is_remote=lambda tensor: tensor.ndim == 0):
+        for step in range(3):
+            loss = model(torch.ones(4 + step, 3)).sum()
+            loss.backward()
+            if step == 1:
+                assert loss.item() == loss.tolist()
+                torch.ones(2).tolist()  # of no tensor that the host waits for
+                with torch.no_grad():
+                    model(torch.ones(9, 3))
+                torch.save(model.state_dict(), tmp_path / "weights.pt")
+            optimizer.step()
+    first, second, third = recorder.steps
+    assert [step["rows"] for step in recorder.steps] == [4, 5, 6]
+    assert not {"stalls_ns", "synchronised"} & {*first, *third}
+    assert {*second["stalls_ns"]} == {"evaluation", "save"}
+    times, waited_ns = second["synchronised"]
+    assert times == 2
+    assert waited_ns > 0
+    assert second["totals_ns"]["save"] == second["stalls_ns"]["save"] > 0
+    expected = {"checks": 1, "count": 4, "searches": False, "unused": ["spare.weight", "spare.bias"]}
+    assert recorder.parameters() == expected
+
+
+def test_parameters_that_never_have_gradients_are_not_judged():
+    """A strategy of its own may keep them elsewhere."""
+    recorder = Recorder(0, 1)
+    recorder.steps += [{}, {}]
+    recorder.check_gradients([nn.Parameter(torch.ones(1))])
+    assert recorder.parameters() == {}
+
+
+def test_what_one_optimizer_leaves_out_another_may_use():
+    recorder, params = Recorder(0, 1), [nn.Parameter(torch.ones(1)) for _ in range(3)]
+    recorder.steps += [{}, {}]
+    for used in params[:2]:
+        used.grad = torch.ones(1)
+        recorder.check_gradients(params)
+        used.grad = None
+    assert recorder.parameters()["unused"] == ["(1,)"]

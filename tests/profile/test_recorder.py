@@ -42,3 +42,17 @@ def test_ddp_waits_for_its_buckets_one_after_another():
     recorder.end_step()
     waits = [(start, end) for _, kind, _, start, end, *_ in recorder.steps[0]["spans"] if kind == "wait"]
     assert waits == [(30, 100), (100, 100)]
+
+
+def test_a_bucket_whose_end_comes_late_was_there_at_the_end_of_the_pass():
+    """DDP waits for all buckets before the pass ends, and the thread that notes the end may wait for Python's lock."""
+    recorder = Recorder(0, 2)
+    with recorder.backward():
+        calls = [recorder.issued("all_reduce", 0, 4, "world") for _ in range(2)]
+        calls[1].tells_done = True
+    recorder.end_step()
+    spans = recorder.steps[0]["spans"]
+    waits = [(start, end) for _, kind, _, start, end, *_ in spans if kind == "wait"]
+    (pass_end,) = [end for name, _, _, _, end, *_ in spans if name == "backward"]
+    assert waits[0][0] == waits[0][1]
+    assert waits[0][1] < pass_end <= waits[1][1]

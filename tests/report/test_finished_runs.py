@@ -6,7 +6,7 @@ import pytest
 from shoal.config.schema import RunConfig
 from shoal.config.write import to_toml
 from shoal.errors import ConfigError
-from shoal.report.finished_runs import mean_curve, read_run
+from shoal.report.finished_runs import extremes, mean_curve, read_run
 
 
 def step(number, loss, samples=10, seconds=None):
@@ -88,3 +88,12 @@ def test_impossible_values_in_events_without_checksums_are_one_sentence(tmp_path
     path = write_run(tmp_path / "run", [step(0, 1.0), step(1, 1.0) | change, step(2, 1.0)])
     with pytest.raises(ConfigError, match="is damaged"):
         read_run(path)
+
+
+def test_a_long_run_keeps_its_extremes():
+    values = np.sin(np.arange(50_000.0))
+    values[12_345] = 9.0
+    chosen = extremes(values, 300)
+    assert len(chosen) <= 602
+    assert 12_345 in chosen
+    assert {0, 49_999} <= {*chosen.tolist()}

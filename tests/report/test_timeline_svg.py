@@ -16,7 +16,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 def drawn(folder, lang="en"):
     """The view of the first step, parsed, in the drawing for a page."""
-    wide, _ = drawings_of(read_timeline(folder), page_words(lang))
+    wide, _ = drawings_of(read_timeline(folder).steps, page_words(lang))
     return next(
         each for each in ElementTree.fromstring(wide).iter(f"{SVG}svg") if each.get("class") == "timeline"
     )
@@ -46,7 +46,7 @@ def test_calls_are_joined_and_the_critical_path_is_drawn(tmp_path):
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_both_drawings_are_xml_and_as_wide_as_their_pages(lang, tmp_path):
-    drawings = drawings_of(read_timeline(two_ranks(tmp_path / "run")), page_words(lang))
+    drawings = drawings_of(read_timeline(two_ranks(tmp_path / "run")).steps, page_words(lang))
     widths = [float(ElementTree.fromstring(svg).get("viewBox").split()[2]) for svg in drawings]
     assert widths == [787, 346]
 

@@ -4,7 +4,7 @@ import re
 import sys
 import time
 import warnings
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
@@ -34,6 +34,8 @@ class Quiet(Silent):
         self._stream = stream
         self.folder: RunFolder | None = None
         """The run folder, once the run has started."""
+        self.when_started: Callable[[Path], None] = lambda _: None
+        """Called with that folder."""
 
     def say(self, line: str) -> None:
         """Write a line; after the terminal was closed, nothing."""
@@ -46,6 +48,7 @@ class Quiet(Silent):
     ) -> None:
         """Remember the folder."""
         self.folder = folder
+        self.when_started(folder.path)
 
     def finished(self, result: Result) -> None:
         """The summary, each number with its unit."""
@@ -85,7 +88,7 @@ class Plain(Quiet):
         self, config: RunConfig, folder: RunFolder, progress: Progress, total_steps: int, device: str
     ) -> None:
         """Model, data, optimizer, strategy and device; the run folder and the number of steps."""
-        self.folder = folder
+        super().started(config, folder, progress, total_steps, device)
         self._epochs, self._total_steps, self._last_line = config.train.epochs, total_steps, time.monotonic()
         self.say(headline(config, device))
         if any(size > 1 for axis, size in config.axes.items() if axis != "data"):

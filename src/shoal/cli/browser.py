@@ -8,7 +8,12 @@ from shoal.cli import text
 
 
 def open_page(page: Path) -> None:
-    """Open a page that was just written; without a display, say where it is instead.
+    """Open a page that was just written; without a display, say where it is instead."""
+    open_address(page.resolve().as_uri())
+
+
+def open_address(address: str) -> None:
+    """Open a URL; without a display, say so.
 
     A browser of the terminal would take the screen, so on Linux a display is required.
     """
@@ -17,7 +22,6 @@ def open_page(page: Path) -> None:
     has_display = sys.platform != "linux" or any(
         os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")
     )
-    address = page.resolve().as_uri()
     try:
         is_open = has_display and webbrowser.open(address)
     except webbrowser.Error:

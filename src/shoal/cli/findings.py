@@ -35,10 +35,10 @@ def show_findings(remarks: "Sequence[Remark]", words: "Words") -> None:
 
 
 def show_after_training(result: "Result") -> None:
-    """What a run that just finished shows, and what to do next. One worker, or a few steps, have no findings."""
+    """What a run that just finished shows, and what to do next. A few steps have no findings."""
     folder = Path(result.run)
     event_bytes = sum(path.stat().st_size for path in folder.glob("events.*"))
-    if result.workers > 1 and outside_interval(result.steps) and event_bytes <= MOST_EVENT_BYTES:
+    if outside_interval(result.steps) and event_bytes <= MOST_EVENT_BYTES:
         from shoal.compare.comparison import compare
         from shoal.compare.one_run import findings
         from shoal.words import read_words

@@ -30,6 +30,7 @@ GROUPS: dict[str, dict[str, str]] = {
     "Understand": {
         "compare": "shoal.cli.compare",
         "report": "shoal.cli.report",
+        "watch": "shoal.cli.watch",
         "trace": "shoal.cli.trace",
         "runs": "shoal.cli.runs",
         "explain": "shoal.cli.explain",

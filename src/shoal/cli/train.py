@@ -10,6 +10,7 @@ The course's scripts write `--n_devices --rank --master_addr --master_port`, and
 
 import os
 import sys
+from collections.abc import Callable
 from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +45,8 @@ class TrainFlags(Flags):
     """Print the result as one line of JSON; everything else goes to standard error."""
     quiet: bool = False
     """Show no progress, only the summary at the end."""
+    watch: bool = False
+    """Serve a page that shows the run while it trains, to this machine alone; its address is the first line."""
     print_config: bool = False
     """Print all settings of the run as a recipe, and train nothing."""
     dry_run: bool = False
@@ -196,12 +199,30 @@ def _only_show(given: Given[TrainFlags]) -> int:
 
 
 def _train(given: Given[TrainFlags]) -> "tuple[RunConfig, Result, int]":
-    flags, folder, config = given.flags, given.flags.resume, _config(given)
+    flags, config = given.flags, _config(given)
     place = place_of(flags)
     if place is None:
         take_job()
     is_fresh = set_threads(place, config)
     is_started = place is not None or "RANK" in os.environ  # one of many workers
+    if flags.watch and (not is_started or (place.rank if place else int(os.environ["RANK"] or 0)) == 0):
+        from shoal.watch.child import watched
+
+        with watched() as (url, tell):
+            text.show(url)
+            return _launch(given, config, place, is_fresh, tell)
+    return _launch(given, config, place, is_fresh)
+
+
+def _launch(
+    given: Given[TrainFlags],
+    config: "RunConfig",
+    place: GivenAddress | None,
+    is_fresh: bool,
+    when_started: Callable[[Path], None] = lambda _: None,
+) -> "tuple[RunConfig, Result, int]":
+    flags, folder = given.flags, given.flags.resume
+    is_started = place is not None or "RANK" in os.environ
     if is_fresh and not flags.quiet and not is_started:
         text.show(_beginning(config))
     with loading() if is_fresh else nullcontext():
@@ -224,6 +245,7 @@ def _train(given: Given[TrainFlags]) -> "tuple[RunConfig, Result, int]":
     address = WorkerAddress(*place) if place else own_place()
     is_first = address is None or address.rank == 0
     with display_for(to_stderr=flags.json, quiet=flags.quiet or not is_first) as display:
+        display.when_started = when_started
         has_loggers = bool(config.output.logger) and is_first
         observer = WithCallbacks(loggers_of(config), display) if has_loggers else display
         try:

@@ -28,6 +28,8 @@ from shoal.events.folder import RunFolder, resume_command
 from shoal.report.communication import RankShares, communication
 from shoal.report.findings import Measured, Verdict, inside_run, lower
 from shoal.report.finished_runs import Run, naming_damage, read_run
+from shoal.report.meetings import event_files
+from shoal.report.step_index import read_index
 
 RESULT = (
     "status", "weights_sha256", "device", "steps", "seconds", "bytes_sent", "test_accuracy", "test_loss",
@@ -220,8 +222,8 @@ def same_bits(comparison: Comparison) -> list[list[ComparedRun]]:
 
 def not_scheduled(folder: Path) -> float | None:
     """The part of a run's training time that its most delayed thread was ready but not scheduled; None if unknown."""
-    ends = [record for path in folder.glob("events.rank*.jsonl") for record in read_events(path, "end")]
-    delays = [record.get("not_scheduled") for record in ends]
+    events = [event for rank, path in event_files(folder) for event in read_index(rank, path).events]
+    delays = [event.get("not_scheduled") for event in events if event["event"] == "end"]
     return max((delay for delay in delays if delay is not None), default=None)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
+from shoal.compare.causes import MATTERS, SLOWER
 from shoal.compare.comparison import KINDS, ComparedRun, Comparison, other_settings
 from shoal.compare.equality import BOUND
 from shoal.compare.remark import Remark, notes, percent
@@ -20,7 +21,6 @@ from shoal.compare.table import (
     short_table,
     worker_rows,
 )
-from shoal.compare.verdict import MATTERS, SLOWER
 from shoal.events.clocks import BUSY
 from shoal.report.canvas import Drawing
 from shoal.report.document import Block, Bullets, Code, Document, Figure, Folded, Judgement, Paragraph, Table

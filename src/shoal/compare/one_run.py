@@ -1,93 +1,114 @@
 """What one run shows by itself: which worker is slow, where the time of a step goes, and what to change.
 
-The rules are in `verdict.py`. A comparison sets a run's numbers beside other runs; here they stand alone, so a part of
-the time counts only where the 99.9 % interval of its median over the steps is on one side of MATTERS. A short run and a
-part that scatters across that bound give no remark.
+The rules are in `why_slow.py` and `verdict.py`. A comparison sets a run's numbers beside other runs; here they stand
+alone, so a cause counts only where the 99.9 % interval of its cost over the steps is above MATTERS. The cause that
+costs the most comes first, and facts whose cost in time is unknown come last.
+
+On a busy machine times mean little. RunDelay measures for how long a thread was ready and got no core, so a cause is
+still evident if it costs more than twice that and MATTERS: other programs cannot have taken so much. All smaller ones
+give way to one remark, that the machine was busy.
 """
 
 from collections.abc import Callable, Iterator
-from statistics import fmean
 
+from shoal.compare.causes import MATTERS, cost_of, evaluating_alone, loading_cost, part, saving, slow_worker
+from shoal.compare.causes import synchronising as synchronising_cost
 from shoal.compare.comparison import ComparedRun, Comparison
 from shoal.compare.remark import Remark, percent, remark
-from shoal.compare.verdict import (
-    MATTERS,
-    divided_models,
+from shoal.compare.verdict import divided_models, encoding
+from shoal.compare.why_slow import (
     divides_model,
-    encoding,
-    is_slow,
     loading,
+    memory,
     moving,
-    slow_and_quick,
+    stalling,
+    synchronising,
+    unused,
     waiting,
+    why_moving,
 )
 from shoal.report.communication import StepKind
-from shoal.report.findings import Measured, Verdict, exactly, higher
-from shoal.report.paired import outside_interval, typical
+from shoal.report.findings import exactly, higher
+from shoal.report.paired import outside_interval
 from shoal.words import Words
 
 Rule = Callable[[Comparison, Words], Iterator[Remark]]
+MARGIN = 2.0
+"""On a busy machine a cause has to cost this many times the delay, and MATTERS."""
 
 
 def findings(run: Comparison, words: Words) -> list[Remark]:
-    """What a run with several workers shows, the most useful first; on a busy machine only that it was busy.
+    """What a run shows, the most useful first; on a busy machine only what is evident all the same.
 
     The events of all workers are needed: if one worker's are missing, waiting for it would count as moving.
     """
     (entry,) = run.entries
     steps = min(rank.steps for rank in entry.ranks)
-    if entry.workers == 1 or len(entry.ranks) < entry.workers or not outside_interval(steps):
+    if len(entry.ranks) < entry.workers or not outside_interval(steps):
         return []
+    facts = [each for rule in FACTS for each in rule(run, words)]
+    delay = MARGIN * (entry.not_scheduled or 0.0) if entry.was_delayed else 0.0
+    costs = {rule: cost(entry) for rule, cost in CAUSES.items()}
+    evident = [rule for rule, cost in costs.items() if cost and cost >= delay + MATTERS * entry.was_delayed]
+    found = [each for rule in sorted(evident, key=lambda rule: -costs[rule]) for each in rule(run, words)]
     if entry.was_delayed:
-        claim = words("run.busy", percent=percent(entry.not_scheduled or 0.0))
-        return [remark(words, "undecided", "busy", claim, words("one_run.busy"), words("one_run.idle"))]
-    found = [each for rule, is_supported in RULES if is_supported(entry) for each in rule(run, words)]
-    return found or [*_exchanges(entry, words), *_efficient(entry, words)]
+        found += facts
+        return [*found, _busy(entry, words)] if entry.workers > 1 or found else []
+    if entry.workers > 1 and not found:
+        found = [*_exchanges(run, entry, words)]
+    return [*found, *facts] or [*_efficient(entry, words)]
 
 
-def part(entry: ComparedRun, kind: StepKind) -> Measured:
-    """A part of a step, the mean over the workers: its median over the steps, and the interval of that."""
-    workers = [rank.parts.get(kind, {}) for rank in entry.ranks]
-    common = sorted(set(workers[0]).intersection(*workers[1:]))
-    if not common:
-        return Measured(0.0, 0.0, "none", 0)
-    return typical([fmean(steps[step] for steps in workers) for step in common])
+def _busy(entry: ComparedRun, words: Words) -> Remark:
+    claim = words("run.busy", percent=percent(entry.not_scheduled or 0.0))
+    return remark(words, "undecided", "busy", claim, words("one_run.busy"), words("one_run.idle"))
 
 
-def _matters(entry: ComparedRun, kind: StepKind) -> Verdict:
-    return higher(part(entry, kind), exactly(MATTERS))
-
-
-def _is_waiting(entry: ComparedRun) -> bool:
+def _slow_cost(entry: ComparedRun) -> float:
     """A slow worker is known from every step, waiting in turns only from those that kept their spans."""
-    kind: StepKind = "exchange" if is_slow(*slow_and_quick(entry)) else "wait"
-    return _matters(entry, kind) == "holds"
+    slow = slow_worker(entry)
+    return slow.cost if slow else cost_of(part(entry, "wait"))
 
 
-def _exchanges(entry: ComparedRun, words: Words) -> Iterator[Remark]:
+def _stall_cost(entry: ComparedRun) -> float:
+    return max(each.cost if each else 0.0 for each in (evaluating_alone(entry), saving(entry)))
+
+
+def _cost_of(kind: StepKind) -> Callable[[ComparedRun], float]:
+    return lambda entry: cost_of(part(entry, kind))
+
+
+def _exchanges(run: Comparison, entry: ComparedRun, words: Words) -> Iterator[Remark]:
     """Exchanges take time, and too few steps kept their spans to tell waiting from moving."""
-    if _matters(entry, "exchange") == "holds" and not divides_model(entry):
+    exchange = part(entry, "exchange")
+    if not cost_of(exchange) or divides_model(entry.config):
+        return
+    if why_moving(entry) == "buckets":  # the number of calls and their bytes are exact
+        yield from moving(run, words)
+    else:
         kept = sum(rank.steps_kept for rank in entry.ranks[:1])
-        numbers = words(
-            "one_run.exchanges_numbers", percent=percent(part(entry, "exchange").value), kept=kept
-        )
+        numbers = words("one_run.exchanges_numbers", percent=percent(exchange.value), kept=kept)
         claim, advice = words("moves.claim", name=entry.name), words("one_run.trace")
         yield remark(words, "fails", "moves", claim, numbers, advice)
 
 
 def _efficient(entry: ComparedRun, words: Words) -> Iterator[Remark]:
     """Waiting, moving and encoding together take little."""
-    if _matters(entry, "communication") == "fails":
+    if entry.workers > 1 and higher(part(entry, "communication"), exactly(MATTERS)) == "fails":
         shares = {kind: percent(entry.shares[kind]) for kind in ("compute", "wait", "move")}
         numbers = words("one_run.efficient_numbers", **shares)
         yield remark(words, "holds", "efficient", words("one_run.efficient"), numbers)
 
 
-RULES: tuple[tuple[Rule, Callable[[ComparedRun], bool]], ...] = (
-    (loading, lambda entry: _matters(entry, "data") == "holds"),
-    (waiting, _is_waiting),
-    (divided_models, lambda entry: _matters(entry, "exchange") == "holds"),
-    (encoding, lambda entry: _matters(entry, "encode") == "holds"),
-    (moving, lambda entry: _matters(entry, "move") == "holds"),
-)
-"""The rules of a comparison that need one run, and whether its steps support what they say."""
+CAUSES: dict[Rule, Callable[[ComparedRun], float]] = {
+    waiting: _slow_cost,
+    loading: loading_cost,
+    stalling: _stall_cost,
+    divided_models: _cost_of("exchange"),
+    encoding: _cost_of("encode"),
+    moving: _cost_of("move"),
+    synchronising: lambda entry: synchronising_cost(entry)[1],
+}
+"""The rules of a comparison that need one run, and what each cause costs; of equal ones the first is the strongest."""
+FACTS: tuple[Rule, ...] = (memory, unused)
+"""What holds on a busy machine, too, and whose cost in time is unknown."""

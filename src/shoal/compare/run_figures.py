@@ -19,11 +19,13 @@ from shoal.report.canvas import (
     rows_of,
 )
 from shoal.report.curves import Line, Panel, Style, coinciding, draw_apart
-from shoal.report.finished_runs import Run
+from shoal.report.finished_runs import Run, extremes
 from shoal.report.svg import COLOURS, FRAME, LOOKS
 from shoal.words import Words
 
 SMOOTHED_OVER = 10
+MOST_POINTS = 1000
+"""Of a curve: twice as many points at most, with the extremes of the others."""
 MOST_CURVES = 6
 """With more runs than this, each has a panel of its own; runs that look the same share one."""
 PANEL_COLUMNS, PANEL_IN, TITLE_LINE_IN = 3, 1.75, 0.17
@@ -62,7 +64,8 @@ def training_figure(run: Run, words: Words) -> Drawing:
     """One run by step: training and validation loss, and the learning rate beside them."""
     curve = run.curve
     style = Style(words("figure.training"), "blue")
-    lines = [Line(style, curve.steps, curve.smoothed(SMOOTHED_OVER), raw=curve.loss)]
+    shown = extremes(curve.loss, MOST_POINTS)
+    lines = [Line(style, curve.steps[shown], curve.smoothed(SMOOTHED_OVER)[shown], raw=curve.loss[shown])]
     validated = [each for each in run.validations if each.get("loss") is not None]
     if validated:
         x, y = (np.array([each[key] for each in validated], dtype=np.float64) for key in ("step", "loss"))
@@ -74,7 +77,8 @@ def training_figure(run: Run, words: Words) -> Drawing:
     ]
     if len(run.rates):
         style = Style(words("figure.rate"), "green")
-        rate = Line(style, curve.steps, run.rates)
+        shown = extremes(run.rates, MOST_POINTS)
+        rate = Line(style, curve.steps[shown], run.rates[shown])
         label = words("figure.steps"), words("figure.rate")
         panels.append(Panel("", *label, [rate], log_x=False, log_y=False, from_zero=True))
     return draw_apart(panels, font=font_for(words.lang))

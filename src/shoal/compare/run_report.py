@@ -97,7 +97,7 @@ def timeline_blocks(path: Path, words: Words) -> tuple[list[Block], dict[str, st
         timeline = read_timeline(path)
     except ConfigError:
         return [], {}
-    wide, narrow = drawings_of(timeline, words)
+    wide, narrow = drawings_of(timeline.steps, words)
     caption = words("timeline.caption" if len(timeline.steps) > 1 else "timeline.one_caption")
     if len(timeline.median.rows) > 1:
         caption = words("join.sentences", first=caption, last=words("timeline.path_caption"))

@@ -6,9 +6,8 @@ The numbers alone decide. Times are judged only where the machine was not busy w
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import product, zip_longest
-from operator import attrgetter
-from statistics import fmean
 
+from shoal.compare.causes import MATTERS
 from shoal.compare.comparison import (
     ComparedRun,
     Comparison,
@@ -27,19 +26,23 @@ from shoal.compare.equality import (
     threads,
 )
 from shoal.compare.remark import Remark, names_of, percent, remark, size_in_words, thread_count
-from shoal.config.sections.exchange import compressions
-from shoal.report.communication import RankShares
-from shoal.report.findings import Verdict, higher
+from shoal.compare.why_slow import (
+    for_encoding,
+    larger_batch,
+    loading,
+    memory,
+    moving,
+    stalling,
+    synchronising,
+    unused,
+    waiting,
+)  # fmt: skip
+from shoal.report.findings import Verdict
 from shoal.strategies.pipeline.schedules import FORMULAS
 from shoal.strategies.pipeline.timing import UNIT_TIMES
 from shoal.words import Words
 
 Pair = tuple[ComparedRun, ComparedRun]
-
-MATTERS = 0.10
-"""The part of the training time from which waiting or moving gets a remark."""
-SLOWER = 1.2
-"""A worker is slow if its own work takes this many times as long as another's."""
 
 
 def verdict(comparison: Comparison, words: Words) -> list[Remark]:
@@ -123,86 +126,8 @@ def _against_one_process(
         numbers += words("speed.better") if judged == "holds" else ""
     elif (cores := entry.cores()) and (others := reference.cores()) and cores > others:
         numbers += words("speed.more_cores", cores=cores, others=others, ideal=cores / others)
-    advice = _larger_batch(entry, words) if judged == "fails" else ""
+    advice = larger_batch(entry, words) if judged == "fails" else ""
     return remark(words, judged, _KINDS[judged], claim, numbers + words("speed.end"), advice)
-
-
-def waiting(comparison: Comparison, words: Words) -> Iterator[Remark]:
-    """Runs whose workers wait for another one. Those that divide the model have remarks of their own."""
-    # For a balanced run and its counterpart `balance` says more: it waits until its shares have settled.
-    balanced = [after for _, after in _pairs(comparison, "train.balance", False, True)]
-    in_turns: list[ComparedRun] = []
-    for entry in comparison.several():
-        if entry.shares["wait"] < MATTERS or divides_model(entry):
-            continue
-        slow, quick = slow_and_quick(entry)
-        if not is_slow(slow, quick):
-            in_turns += [entry] * (entry not in balanced)
-            continue
-        ratio = slow.work_s.value / quick.work_s.value
-        most = max(entry.ranks, key=lambda rank: rank.wait)
-        shares = {"percent": percent(entry.shares["wait"]), "most": percent(most.wait), "rank": most.rank}
-        numbers = words("waits.numbers", slow=slow.rank, quick=quick.rank, ratio=ratio, **shares)
-        claim = words("waits.claim", name=entry.name, slow=slow.rank)
-        cure = (
-            "profile"
-            if entry.is_profile
-            else "dp"
-            if entry.config.strategy == "dp"
-            else "balance" + "d" * entry.config.train.balance
-        )
-        yield remark(words, "fails", "waits", claim, numbers, words(f"waits.{cure}"))
-    if in_turns:
-        shares = [percent(entry.shares["wait"]) for entry in in_turns]
-        claim = words("waits.in_turns", names=[entry.name for entry in in_turns])
-        numbers = words("waits.in_turns_numbers", shares=shares)
-        yield remark(words, "fails", "waits", claim, numbers, words("waits.in_turns_advice"))
-
-
-def slow_and_quick(entry: ComparedRun) -> tuple[RankShares, RankShares]:
-    """The workers of a run with the most and the least work of their own."""
-    own_work = attrgetter("work_s.value")
-    return max(entry.ranks, key=own_work), min(entry.ranks, key=own_work)
-
-
-def is_slow(slow: RankShares, quick: RankShares) -> bool:
-    """Whether one worker's own work takes longer than another's, by more than the spread of both."""
-    longer = slow.work_s.value >= SLOWER * quick.work_s.value > 0.0
-    return longer and higher(slow.work_s, quick.work_s) == "holds"
-
-
-def moving(comparison: Comparison, words: Words) -> Iterator[Remark]:
-    """Runs whose workers wait for bytes to move."""
-    for entry in comparison.several():
-        if entry.shares["move"] < MATTERS or divides_model(entry):
-            continue
-        rank = max(entry.ranks, key=lambda rank: rank.move)
-        calls = round(sum(operation.calls for operation in rank.operations))
-        sent = fmean(sum(operation.sent_bytes for operation in each.operations) for each in entry.ranks)
-        share = percent(entry.shares["move"])
-        numbers = words("moves.numbers", percent=share)
-        if calls:
-            numbers = words(
-                "moves.calls", percent=share, calls=words.counted("call", calls), size=size_in_words(sent)
-            )
-        claim = words("moves.claim", name=entry.name)
-        yield remark(words, "fails", "moves", claim, numbers, _for_moving(entry, words))
-
-
-def loading(comparison: Comparison, words: Words) -> Iterator[Remark]:
-    """Programs that wait for their data."""
-    for entry in comparison.entries:
-        most = max(entry.ranks, key=attrgetter("data"))
-        if entry.is_profile and most.data >= MATTERS:
-            numbers = words(
-                "loads.numbers",
-                percent=percent(fmean(each.data for each in entry.ranks)),
-                most=percent(most.data),
-                rank=most.rank,
-            )
-            yield remark(
-                words, "fails", "loads", words("loads.claim", name=entry.name), numbers, words("loads.advice")
-            )
 
 
 def encoding(comparison: Comparison, words: Words) -> Iterator[Remark]:
@@ -213,7 +138,7 @@ def encoding(comparison: Comparison, words: Words) -> Iterator[Remark]:
         shares = {kind: percent(entry.shares[kind]) for kind in ("encode", "move")}
         numbers = words("encodes.numbers", **shares)
         claim = words("encodes.claim", name=entry.name)
-        yield remark(words, "fails", "encodes", claim, numbers, _for_encoding(entry, words))
+        yield remark(words, "fails", "encodes", claim, numbers, for_encoding(entry, words))
 
 
 def balance(comparison: Comparison, words: Words) -> Iterator[Remark]:
@@ -291,37 +216,6 @@ def _is_possible(entry: ComparedRun, reference: ComparedRun) -> bool:
     return cores is None or (speed_up(entry, reference) or 0.0) <= cores
 
 
-def _for_encoding(entry: ComparedRun, words: Words) -> str:
-    """On a fast link no codec pays: there encoding takes longer than moving what is left."""
-    if entry.shares["encode"] >= entry.shares["move"]:
-        return words("encodes.fast")
-    return _larger_batch(entry, words) if entry.config.launch.link else words("encodes.auto")
-
-
-def _for_moving(entry: ComparedRun, words: Words) -> str:
-    if entry.is_profile:
-        return words("moves.profile")
-    if any(each.codec != "none" for each in compressions(entry.config.exchange)):
-        return _for_encoding(entry, words)
-    if entry.config.launch.group == "gloo" and not entry.config.launch.link:
-        return words("moves.gloo")
-    if entry.config.exchange.name != "all_reduce":
-        return words("moves.exchange")
-    if entry.config.strategy in ("naive", "dp"):
-        return words(f"moves.{entry.config.strategy}")
-    return _larger_batch(entry, words)
-
-
-def _larger_batch(entry: ComparedRun, words: Words) -> str:
-    size = entry.config.train.batch_size
-    return words("speed.larger_batch", size=4 * size) if isinstance(size, int) else ""
-
-
-def divides_model(entry: ComparedRun) -> bool:
-    """Whether the workers of a run divide the model among them."""
-    return entry.config.strategy == "rpc" or any(axis != "data" for axis in entry.config.axes)
-
-
 def divided_models(comparison: Comparison, words: Words) -> Iterator[Remark]:
     """One remark for each run that divides the model."""
     for entry in comparison.several():
@@ -382,9 +276,11 @@ def _sent(entry: ComparedRun, words: Words) -> str:
 
 
 RULES: tuple[Callable[[Comparison, Words], Iterator[Remark]], ...] = (
-    speed, first_step, waiting, balance, divided_models, encoding, moving, group, averages, compressed, invariant_bits,
-    bits, threads, nothing_slow,
+    speed, first_step, waiting, loading, stalling, balance, divided_models, encoding, moving, synchronising, group,
+    averages, compressed, invariant_bits, bits, threads, unused, memory, nothing_slow,
 )  # fmt: skip
 """The most useful first."""
-TIME_RULES = frozenset({speed, waiting, balance, divided_models, encoding, moving, group, nothing_slow})
+TIME_RULES = frozenset({
+    speed, waiting, loading, stalling, balance, divided_models, encoding, moving, synchronising, group, nothing_slow,
+})  # fmt: skip
 """They judge only times that other work on the machine did not disturb."""

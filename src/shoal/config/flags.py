@@ -102,16 +102,21 @@ def split(
 ) -> tuple[list[tuple[Flag, str]], list[str]]:
     """The flags with the text of their values, and the other words; `find` knows the flags, and refuses unknown ones.
 
-    With `stop_at_word`, everything from the first word that is no flag belongs to the other words.
+    With `stop_at_word`, everything from the first word that is no flag belongs to the other words; a `--` may stand
+    before it.
 
     >>> split(["mine.toml", "--seed", "-1", "--quiet"], lambda name: Flag(name, bool if "q" in name else int))[1]
     ['mine.toml']
+    >>> split(["--seed", "-1", "--", "mine.py", "--seed"], lambda name: Flag(name, int), stop_at_word=True)[1]
+    ['mine.py', '--seed']
     """
     flags: list[tuple[Flag, str]] = []
     others: list[str] = []
     waiting = list(words)
     while waiting:
         word = waiting.pop(0)
+        if stop_at_word and word == "--":
+            return flags, waiting
         if not is_flag(word):
             others.append(word)
             if stop_at_word:

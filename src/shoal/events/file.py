@@ -142,35 +142,75 @@ _FIRST = ("start", "fallback")
 """Events with which a resumed run begins."""
 
 
+class LineChecks:
+    """Compares the lines of an event file with their checksums, one after another, also while the file grows."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._folder = RunFolder(path.parent)
+        self._is_checked = bool(self._folder.run_id)
+        self._crc = self._cut = self._number = 0
+        self.is_faultless = True
+        """Whether every line so far was whole."""
+
+    def is_whole(self, line: bytes) -> bool:
+        """Whether the next line, without its end, is a record; False if a crash cut it short. Damage is an error."""
+        self._number += 1
+        if not line:
+            self.is_faultless = False
+            return False
+        if found := _CRC.match(line, max(len(line) - _CRC_BYTES, 0)):
+            content, before, self._crc = line[:-_CRC_BYTES], self._crc, int(found[1], 16)
+            is_whole = self._crc == crc32(content, before) or self._crc == crc32(content)
+        else:
+            is_whole = not self._is_checked and _is_record(line)
+        if not is_whole and (found or self._cut):
+            raise _damaged_line(self._path, self._cut or self._number)
+        if not is_whole:
+            self._cut = self._number
+            self.is_faultless = False
+            return False
+        if self._cut and json.loads(line)["event"] not in _FIRST:
+            raise _damaged_line(self._path, self._cut)
+        self._cut = 0
+        if line.startswith(_START):
+            self._check_start(json.loads(line))
+        return True
+
+    def _check_start(self, start: Record) -> None:
+        self._folder.check_run_id(self._path, start.get("run_id", ""))
+        if "rank" in start and self._path != self._folder.events(start["rank"]):
+            raise self._folder.damaged(f"{self._path.name} has the events of rank {start['rank']}")
+
+
 def verified_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """The lines of an event file that are whole, each compared with its checksum, and where in the file each begins."""
-    folder = RunFolder(path.parent)
-    is_checked = bool(folder.run_id)
-    crc, cut, end = 0, 0, 0
-    for number, line in enumerate(_lines(path), 1):
+    """The lines of an event file that are whole, each compared with its checksum, and where in the file each begins.
+
+    A file without any fault is not compared again until it changes.
+    """
+    checks, end = LineChecks(path), 0
+    state = _state(path)
+    is_known = bool(state) and _FAULTLESS.get(path) == state
+    for line in _lines(path):
         begin, end = end, end + len(line)
         line = line.rstrip(b"\n")
-        if not line:
-            continue
-        if found := _CRC.search(line, max(len(line) - _CRC_BYTES, 0)):
-            content, before, crc = line[: found.start()], crc, int(found[1], 16)
-            is_whole = crc == crc32(content, before) or crc == crc32(content)
-        else:
-            is_whole = not is_checked and _is_record(line)
-        if not is_whole and (found or cut):
-            raise _damaged_line(path, cut or number)
-        if not is_whole:
-            cut = number
-            continue
-        if cut and json.loads(line)["event"] not in _FIRST:
-            raise _damaged_line(path, cut)
-        cut = 0
-        if line.startswith(_START):
-            start = json.loads(line)
-            folder.check_run_id(path, start.get("run_id", ""))
-            if "rank" in start and path != folder.events(start["rank"]):
-                raise folder.damaged(f"{path.name} has the events of rank {start['rank']}")
-        yield begin, line
+        if is_known or checks.is_whole(line):
+            yield begin, line
+    if state and checks.is_faultless and state == _state(path):
+        _FAULTLESS[path] = state
+
+
+_FAULTLESS: dict[Path, tuple[object, ...]] = {}
+"""The state in which files were compared to their end."""
+
+
+def _state(path: Path) -> tuple[object, ...]:
+    """What changes when a file or the id of its run does; empty where there is no file."""
+    try:
+        status = path.stat()
+    except OSError:
+        return ()
+    return status.st_ino, status.st_size, status.st_mtime_ns, RunFolder(path.parent).run_id
 
 
 def _lines(path: Path) -> Iterator[bytes]:

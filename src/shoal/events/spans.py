@@ -10,8 +10,10 @@ from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Protocol
 
-Kind = Literal["data", "compute", "encode", "move", "wait", "idle", "compile"]
-"""To encode is also to decode. Compiling is not training: a step's seconds leave it out."""
+Kind = Literal["data", "compute", "encode", "move", "wait", "idle", "compile", "save"]
+"""To encode is also to decode. Compiling is not training: a step's seconds leave it out. Only profiles have `save`."""
+EVALUATION, SAVE, SYNCHRONISE = "evaluation", "save", "synchronise"
+"""Names of spans in profiles: a forward pass without gradients, `torch.save`, the host waits for its GPU."""
 KEPT_EVERY = 20
 OUTSIDE_STEPS = -1
 """The step of a span whose step is not known: a group records its calls so, and the log adds the step."""

@@ -24,6 +24,33 @@ class StepRecord(NamedTuple):
     """Bytes that left the worker; None in runs of older versions, which counted otherwise."""
     mapped_bytes: int = 0
     """How many of them did not travel."""
+    stalls_ns: dict[str, int] = {}  # noqa: RUF012 (never written)
+    """Evaluation and saving inside the step, by name (profiles)."""
+    synchronised: int = 0
+    """How often the host waited for its GPU (profiles)."""
+    synchronised_ns: int = 0
+    """How long."""
+    rows: int = 0
+    """Samples of this worker, where a profile knows them."""
+
+    @property
+    def compute_s(self) -> float:
+        """Time in forward, backward and update, and in making batches."""
+        return (self.totals_ns.get("data", 0) + self.totals_ns.get("compute", 0)) / 1e9
+
+    @property
+    def idle_s(self) -> float:
+        """Time in calls of functions on other workers, or between such calls, less what this worker computed in it."""
+        idle_s = (self.totals_ns.get("idle", 0) + self.totals_ns.get("wait", 0)) / 1e9
+        return max(0.0, min(idle_s, self.seconds - self.compute_s))
+
+    @property
+    def exchange_s(self) -> float:
+        """Time in exchanges, waiting included.
+
+        An exchange is more than its calls, for example copies around them; and there are calls outside of exchanges.
+        """
+        return min(max(self.totals_ns.get("move", 0), self.blocked_ns) / 1e9, self.seconds)
 
 
 def steps_of(records: Sequence[Record]) -> list[StepRecord]:
@@ -35,11 +62,26 @@ def steps_of(records: Sequence[Record]) -> list[StepRecord]:
         for record in attempt:
             if record["event"] == "step":
                 seconds, ended_s = record["seconds"] - ended_s, record["seconds"]
-                spans = tuple(spans_in(record, convert)) if "spans" in record else None
-                totals, blocked_ns = record["totals_ns"], record.get("blocked_ns", 0)
-                sent = record.get("sent_bytes"), record.get("mapped_bytes", 0)
-                steps.append(StepRecord(record["step"], seconds, totals, blocked_ns, spans, *sent))
+                steps.append(step_of(record, seconds, convert))
     return steps
+
+
+def step_of(record: Record, seconds: float, convert: Callable[[int], int]) -> StepRecord:
+    """The step of a record, which took so many seconds."""
+    times, waited_ns = record.get("synchronised", (0, 0))
+    return StepRecord(
+        record["step"],
+        seconds,
+        record["totals_ns"],
+        record.get("blocked_ns", 0),
+        tuple(spans_in(record, convert)) if "spans" in record else None,
+        record.get("sent_bytes"),
+        record.get("mapped_bytes", 0),
+        record.get("stalls_ns", {}),
+        times,
+        waited_ns,
+        record.get("rows", 0),
+    )
 
 
 def settled(records: Sequence[Record]) -> list[Record]:

@@ -6,6 +6,8 @@
 | backward | `torch.autograd.backward` and `grad`, which `Tensor.backward` calls |
 | step | torch's hooks of all optimizers |
 | data | `next()` of a `DataLoader`'s iterator |
+| saving | `torch.save` |
+| waits for a GPU | `item`, `tolist`, `cpu` and the like of a tensor on it, and `torch.cuda.synchronize` |
 | collectives, messages | the methods of torch's process groups and of our groups, and `wait` of what they return |
 | DDP's all-reduces | its reducer gets a process group that passes its calls on (`_Reduced`) |
 
@@ -20,21 +22,36 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.data import dataloader
 
 from shoal.comm.costs import sent_elements
 from shoal.comm.group import Group
-from shoal.comm.over_torch.calls import MESSAGES, Operation, name_of, peer_of, piece_of, replace_methods
-from shoal.comm.over_torch.calls import replace as replace_in
-from shoal.events.spans import host_ns
+from shoal.comm.over_torch.torch_calls import (
+    MESSAGES,
+    Operation,
+    first_tensor,
+    name_of,
+    peer_of,
+    piece_of,
+    replace_methods,
+)
+from shoal.comm.over_torch.torch_calls import replace as replace_in
+from shoal.events.spans import EVALUATION, SAVE, SYNCHRONISE, host_ns
 from shoal.profile.recorder import Call, Recorder
+
+_READS = ("item", "tolist", "cpu", "__bool__", "__int__", "__float__", "to")
+"""Methods that wait for a tensor on a GPU, `to` if it goes to the host."""
+
+
+def _on_gpu(tensor: Tensor) -> bool:
+    return tensor.is_cuda
 
 
 @contextmanager
-def patched(recorder: Recorder) -> Generator[None]:
-    """Record what this process does in the body of the `with`."""
+def patched(recorder: Recorder, is_remote: Callable[[Tensor], bool] = _on_gpu) -> Generator[None]:
+    """Record what this process does in the body of the `with`; `is_remote` says which tensors the host waits for."""
     loader: Any = dataloader._BaseDataLoaderIter  # pyright: ignore[reportPrivateUsage]
     calls = _Calls(recorder)
     with ExitStack() as undo:
@@ -43,6 +60,11 @@ def patched(recorder: Recorder) -> Generator[None]:
         for name in ("backward", "grad"):
             replace(torch.autograd, name, lambda call: recorder.measuring("backward", "compute", call))
         replace(loader, "__next__", lambda call: recorder.measuring("data", "data", call))
+        replace(torch, "save", lambda call: recorder.measuring(SAVE, "save", call))
+        if torch.cuda.is_available() or is_remote is not _on_gpu:
+            for name in _READS:
+                replace(Tensor, name, lambda call: _reading(recorder, call, is_remote))
+            replace(torch.cuda, "synchronize", lambda call: recorder.measuring(SYNCHRONISE, "compute", call))
         replace_methods(undo, calls.issuing)
         replace(dist.Work, "wait", calls.waiting)
         replace(dist, "_broadcast_coalesced", calls.broadcasting)
@@ -52,6 +74,7 @@ def patched(recorder: Recorder) -> Generator[None]:
         started: dict[int, int] = {}
 
         def begin(optimizer: Any, *_: object) -> None:
+            recorder.check_gradients([param for group in optimizer.param_groups for param in group["params"]])
             started[id(optimizer)] = host_ns()
 
         def end(optimizer: Any, *_: object) -> None:
@@ -70,10 +93,33 @@ def _forward(recorder: Recorder, call: Callable[..., Any]) -> Callable[..., Any]
     def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         if is_compiling() or thread.inside:
             return call(self, *args, **kwargs)
-        with recorder.span("forward" if torch.is_grad_enabled() else "evaluation", "compute"):
+        if not torch.is_grad_enabled():
+            with recorder.span(EVALUATION, "compute"):
+                return call(self, *args, **kwargs)
+        recorder.model = weakref.ref(self)
+        inputs = first_tensor([*args, *kwargs.values()])
+        recorder.rows += inputs.shape[0] if inputs is not None and inputs.ndim else 0
+        with recorder.span("forward", "compute"):
             return call(self, *args, **kwargs)
 
     return forward
+
+
+def _reading(
+    recorder: Recorder, call: Callable[..., Any], is_remote: Callable[[Tensor], bool]
+) -> Callable[..., Any]:
+    """A method that waits until a tensor on a GPU is computed."""
+
+    def read(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        if not (recorder.active and is_remote(self)):
+            return call(self, *args, **kwargs)
+        start_ns = host_ns()
+        result = call(self, *args, **kwargs)
+        if not (isinstance(result, Tensor) and is_remote(result)):
+            recorder.add(SYNCHRONISE, "compute", start_ns)
+        return result
+
+    return read
 
 
 class _Calls:
@@ -111,6 +157,7 @@ class _Calls:
                 if call.done_ns is None:
                     call.done_ns = host_ns()
 
+            call.tells_done = True
             work.get_future().add_done_callback(done)
         return call
 

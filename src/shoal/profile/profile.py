@@ -24,6 +24,7 @@ from shoal.files import delete
 from shoal.profile.patches import patched
 from shoal.profile.recorder import Recorder
 from shoal.report.communication import communication
+from shoal.training.memory.limits import nearest_limit
 
 RUNS = Path("runs")
 FEWEST_STEPS = 2
@@ -58,6 +59,7 @@ def profiled(argv: Sequence[str]) -> Generator[None]:
     start |= {"threads": torch.get_num_threads(), "cores": os.cpu_count()}
     records: list[Record] = [{"event": "start", "step": 0, **start}, *recorder.steps]
     end = {"event": "end", "status": "completed", "step": len(recorder.steps), "time_ns": time.time_ns()}
+    end |= {"parameters": recorder.parameters(), "memory": nearest_limit()}
     records.append(end | {"not_scheduled": recorder.delay and recorder.delay.fraction()})
     _write(argv, records, place, store)
     if ended is not None:

@@ -11,8 +11,22 @@ from typing import Any
 
 from shoal.events.clocks import RunDelay
 from shoal.events.file import Record
-from shoal.events.spans import KEPT_EVERY, LANE, OUTSIDE_STEPS, Kind, Span, host_ns, totals_of_calls
+from shoal.events.spans import (
+    EVALUATION,
+    KEPT_EVERY,
+    LANE,
+    OUTSIDE_STEPS,
+    SAVE,
+    SYNCHRONISE,
+    Kind,
+    Span,
+    host_ns,
+    totals_of_calls,
+)
 
+NOTED_NAMES = {EVALUATION, SAVE, SYNCHRONISE}
+FIRST_CHECK = 2
+"""The first step whose gradients are looked at."""
 KEPT_ALL = 2000
 """So many steps keep their spans, and of later ones every 20th."""
 
@@ -24,6 +38,8 @@ class Call:
     issue: Span
     done_ns: int | None = None
     """When its result was there, if that is known."""
+    tells_done: bool = False
+    """Whether that is going to be known: a thread that waits for Python's lock may say so late."""
 
 
 class _Thread(threading.local):
@@ -56,6 +72,14 @@ class Recorder:
         """Since the first span."""
         self._seconds = 0.0
         self._in_backward: list[Call] | None = None
+        self.rows = 0
+        """Samples of the forward passes of this step so far."""
+        self.model: Callable[[], Any] = lambda: None
+        """The root module of the last forward pass with gradients, if it still exists."""
+        self._checks = 0
+        self._used: set[int] = set()
+        self._unused: dict[int, str] = {}
+        self._searches = False
 
     @contextmanager
     def span(self, name: str, kind: Kind) -> Generator[None]:
@@ -113,7 +137,8 @@ class Recorder:
         calls = [call for call in calls if call.done_ns != -1]
         now_ns = max((call.issue.end_ns for call in calls), default=0)
         for call in calls:
-            start_ns, now_ns = now_ns, max(now_ns, min(call.done_ns or now_ns, end_ns))
+            done_ns = call.done_ns or (end_ns if call.tells_done else now_ns)
+            start_ns, now_ns = now_ns, max(now_ns, min(done_ns, end_ns))
             self.waited(call, start_ns, now_ns)
 
     def end_step(self) -> None:
@@ -128,11 +153,34 @@ class Recorder:
             calls = [span for span in spans if span.group]
             number = len(self.steps)
             record: Record = {"event": "step", "step": number, "seconds": round(self._seconds, 9)}
-            record["totals_ns"] = own_ns([span for span in spans if span.lane == LANE])
-            record |= totals_of_calls(calls)._asdict()
+            own = [span for span in spans if span.lane == LANE]
+            record["totals_ns"] = own_ns(own)
+            record |= totals_of_calls(calls)._asdict() | _noted(own)
+            if self.rows:
+                record["rows"], self.rows = self.rows, 0
             if number < KEPT_ALL or number % KEPT_EVERY == 0:
                 record["spans"] = [span[1:] for span in spans]
             self.steps.append(record)
+
+    def check_gradients(self, params: Sequence[Any]) -> None:
+        """Before every 20th update: which of its parameters have no gradient."""
+        if len(self.steps) % KEPT_EVERY != FIRST_CHECK:
+            return
+        absent = [param for param in params if param.requires_grad and param.grad is None]
+        self._checks += 1
+        model = self.model()
+        self._searches |= bool(getattr(model, "find_unused_parameters", False))
+        self._used |= {id(param) for param in params} - {id(param) for param in absent}
+        if absent:
+            names = {id(param): name for name, param in model.named_parameters()} if model is not None else {}
+            self._unused |= {id(param): names.get(id(param), str(tuple(param.shape))) for param in absent}
+
+    def parameters(self) -> Record:
+        """What was found about gradients; nothing if no parameter ever had one, as under strategies that hide them."""
+        unused = [name for param, name in self._unused.items() if param not in self._used]
+        count = len(self._used) + len(unused)
+        found = {"checks": self._checks, "count": count, "searches": self._searches}
+        return found | {"unused": unused} if self._used else {}
 
     def measuring(self, name: str, kind: Kind, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function, measured where it is no part of a measured one."""
@@ -144,6 +192,23 @@ class Recorder:
                 return function(*args, **kwargs)
 
         return measured
+
+
+def _noted(spans: Sequence[Span]) -> Record:
+    """What stalled a step, and how often the host waited for its GPU in it."""
+    named: dict[str, list[Span]] = {}
+    for span in spans:
+        if span.name in NOTED_NAMES:
+            named.setdefault(span.name, []).append(span)
+    stalls_ns: dict[str, int] = {}
+    if passes := named.get(EVALUATION):  # with all that is between two passes: batches, metrics
+        stalls_ns[EVALUATION] = passes[-1].end_ns - passes[0].start_ns
+    if saves := named.get(SAVE):
+        stalls_ns[SAVE] = sum(span.duration_ns for span in saves)
+    noted: Record = {"stalls_ns": stalls_ns} if stalls_ns else {}
+    if reads := named.get(SYNCHRONISE):
+        noted["synchronised"] = [len(reads), sum(span.duration_ns for span in reads)]
+    return noted
 
 
 def own_ns(spans: Sequence[Span]) -> dict[str, int]:

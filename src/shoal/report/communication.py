@@ -20,13 +20,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, get_args
 
-from shoal.events.file import read_events
+import numpy as np
+
+from shoal.events.file import Record, read_events
 from shoal.events.spans import Span
 from shoal.events.steps import StepRecord, steps_of
+from shoal.report.facts import RankFacts, facts_of
 from shoal.report.findings import Measured, inside_run
 from shoal.report.meetings import arrivals, event_files, meetings, waiting_ns
+from shoal.report.step_index import COLUMNS, StepIndex, read_index
 
 WARM_UP_STEPS = 2
+MOST_STEPS, WINDOW = 10_000, 200
+"""Of longer runs the shares are computed from windows of so many steps, which have about so many steps together."""
+SECONDS = ("train_s", "compute_s", "move_s", "wait_s", "encode_s", "data_s")
+"""The parts of `RankShares` that grow with the number of steps."""
 StepKind = Literal["communication", "exchange", "encode", "wait", "move", "data"]
 """Parts of one step. Exchange is wait and move, known for every step; communication is exchange and encode."""
 
@@ -68,6 +76,8 @@ class RankShares:
     """The part of the computing time in which batches were made or loaded."""
     parts: Mapping[StepKind, Mapping[int, float]] = field(default_factory=dict[StepKind, Mapping[int, float]])
     """Fractions of single steps, by kind and step: how much the shares scatter."""
+    facts: RankFacts = field(default_factory=RankFacts)
+    """What its single steps say."""
 
     @property
     def compute(self) -> float:
@@ -122,24 +132,70 @@ def communication(folder: Path) -> list[RankShares]:
     counts as moving.
     """
     files = event_files(folder)
-    found = {rank: steps_of(read_events(path)) for rank, path in files}
+    indices = {rank: read_index(rank, path) for rank, path in files}
+    is_long = any(len(index.rows) > COLUMNS * MOST_STEPS for index in indices.values())
+    if is_long and not any(index.problem for index in indices.values()):
+        return _of_long_run(indices)
+    found: dict[int, list[StepRecord]] = {}
+    others: dict[int, list[Record]] = {}
+    for rank, path in files:
+        records = read_events(path)
+        found[rank] = steps_of(records)
+        others[rank] = [record for record in records if record["event"] != "step"]
     # A parameter server makes no steps.
     steps = {rank: _without_warm_up(own) for rank, own in found.items() if own or rank == 0}
+    shares: list[RankShares] = []
+    for of_rank in shares_of(steps, max(rank for rank, _ in files) + 1, others):
+        own = found[of_rank.rank]
+        sent = [step.sent_bytes for step in own if step.sent_bytes is not None]
+        sent_bytes = sum(sent) if len(sent) == len(own) else None
+        mapped_bytes = sum(step.mapped_bytes for step in own)
+        shares.append(replace(of_rank, sent_bytes=sent_bytes, mapped_bytes=mapped_bytes))
+    return shares
+
+
+def _of_long_run(indices: Mapping[int, StepIndex]) -> list[RankShares]:
+    """The shares from windows of steps at equal distances, the same on every rank; seconds and bytes of all steps.
+
+    All steps of a window, because some strategies exchange every so many steps.
+    """
+    longest = max(len(index.table) for index in indices.values())
+    every = -(-longest // MOST_STEPS)
+    steps: dict[int, list[StepRecord]] = {}
+    for rank, index in indices.items():
+        numbers = index.table[:, 0]
+        is_chosen = (numbers // WINDOW % every == every // 2) & (numbers >= WARM_UP_STEPS)
+        if len(numbers) or rank == 0:
+            steps[rank] = index.steps_in(np.flatnonzero(is_chosen).tolist())
+    shares: list[RankShares] = []
+    others = {rank: index.events for rank, index in indices.items()}
+    for of_rank in shares_of(steps, max(indices) + 1, others):
+        table, seconds = indices[of_rank.rank].table, indices[of_rank.rank].seconds
+        steady = table[:, 0] >= WARM_UP_STEPS
+        train_s, sent, mapped = float(seconds[steady].sum()), table[:, 7].sum(), np.nansum(table[:, 8])
+        larger = train_s / of_rank.train_s if of_rank.train_s else 1.0
+        parts = {name: larger * getattr(of_rank, name) for name in SECONDS}
+        numbers = {"steps": int(steady.sum()), "steps_kept": int(table[steady, 6].sum())}
+        numbers |= {"sent_bytes": None if np.isnan(sent) else int(sent), "mapped_bytes": int(mapped)}
+        shares.append(replace(of_rank, **parts, **numbers))
+    return shares
+
+
+def shares_of(
+    steps: Mapping[int, Sequence[StepRecord]], workers: int, others: Mapping[int, Sequence[Record]]
+) -> list[RankShares]:
+    """The shares of each rank in these steps, without the bytes that were sent; `others` are its other events."""
     calls = {
         rank: {step.step: [span for span in step.spans or () if span.group] for step in own}
         for rank, own in steps.items()
     }
-    everyone = range(max(rank for rank, _ in files) + 1)
-    met = {rank: list(meetings(rank, own, everyone, calls)) for rank, own in calls.items()}
+    met = {rank: list(meetings(rank, own, range(workers), calls)) for rank, own in calls.items()}
     last_ns = {meeting: max(members.values()) for meeting, members in arrivals(met).items()}
     shares: list[RankShares] = []
     for rank, own in met.items():
         waited = [(span, waiting_ns(span, last_ns[meeting])) for meeting, span in own]
-        sent = [step.sent_bytes for step in found[rank] if step.sent_bytes is not None]
-        sent_bytes = sum(sent) if len(sent) == len(found[rank]) else None
-        mapped_bytes = sum(step.mapped_bytes for step in found[rank])
-        of_rank = _shares(rank, steps[rank], waited)
-        shares.append(replace(of_rank, sent_bytes=sent_bytes, mapped_bytes=mapped_bytes))
+        facts = facts_of(others.get(rank, ()), steps[rank])
+        shares.append(replace(_shares(rank, steps[rank], waited), facts=facts))
     return shares
 
 
@@ -151,26 +207,26 @@ def _without_warm_up(steps: list[StepRecord]) -> list[StepRecord]:
 def _shares(rank: int, steps: Sequence[StepRecord], waited: Sequence[tuple[Span, int]]) -> RankShares:
     """The shares of one rank, given the spans of its calls and how long it waited in each."""
     kept = sum(step.spans is not None for step in steps)
-    train_s, exchange_s = sum(step.seconds for step in steps), sum(map(_exchange_s, steps))
+    train_s, exchange_s = sum(step.seconds for step in steps), sum(step.exchange_s for step in steps)
     waiting_ns = sum(waiting for _, waiting in waited)
     blocked_ns = sum(span.duration_ns for span, _ in waited)
     blocked_s = sum(step.blocked_ns / 1e9 for step in steps)
     wait_s = blocked_s * (waiting_ns / blocked_ns if blocked_ns else 0.0)
     measured = [step for step in steps if step.totals_ns]  # on a GPU most steps are not
     measured_s = sum(step.seconds for step in measured)
-    compute_s = sum(map(_compute_s, measured)) * (train_s / measured_s if measured_s else 0.0)
+    compute_s = sum(step.compute_s for step in measured) * (train_s / measured_s if measured_s else 0.0)
     encode_s = sum(step.totals_ns.get("encode", 0) for step in steps) / 1e9
     # If a strategy is blocked in the middle of its computation, that time is not computation.
     compute_s = min(compute_s, train_s - exchange_s)
     # A step may have computed for longer than it took: older runs over RPC counted evaluations.
-    idle_s = min(sum(map(_idle_s, steps)), train_s - exchange_s - compute_s)
+    idle_s = min(sum(step.idle_s for step in steps), train_s - exchange_s - compute_s)
     return RankShares(
         rank,
         train_s,
         compute_s,
         max(0.0, exchange_s - wait_s),
         wait_s + idle_s,
-        inside_run([_compute_s(step) for step in measured] or [0.0]),
+        inside_run([step.compute_s for step in measured] or [0.0]),
         len(steps),
         kept,
         _operations(waited, kept),
@@ -193,7 +249,7 @@ def _parts(
     for step in steps:
         if step.seconds <= 0:
             continue
-        exchange_s, idle_s = _exchange_s(step), _idle_s(step)
+        exchange_s, idle_s = step.exchange_s, step.idle_s
         encode_s = step.totals_ns.get("encode", 0) / 1e9
         of_step: dict[StepKind, float] = {"exchange": exchange_s + idle_s, "encode": encode_s}
         of_step["communication"] = exchange_s + idle_s + encode_s
@@ -204,24 +260,6 @@ def _parts(
         for kind, seconds in of_step.items():
             parts[kind][step.step] = min(1.0, seconds / step.seconds)
     return parts
-
-
-def _compute_s(step: StepRecord) -> float:
-    return step.totals_ns.get("data", 0) / 1e9 + step.totals_ns.get("compute", 0) / 1e9
-
-
-def _idle_s(step: StepRecord) -> float:
-    """Time in calls of functions on other workers, or between such calls, less what this worker computed in it."""
-    idle_s = (step.totals_ns.get("idle", 0) + step.totals_ns.get("wait", 0)) / 1e9
-    return max(0.0, min(idle_s, step.seconds - _compute_s(step)))
-
-
-def _exchange_s(step: StepRecord) -> float:
-    """Time in exchanges, waiting included.
-
-    An exchange is more than its calls, for example copies around them; and there are calls outside of exchanges.
-    """
-    return min(max(step.totals_ns.get("move", 0), step.blocked_ns) / 1e9, step.seconds)
 
 
 def _operations(waited: Sequence[tuple[Span, int]], num_steps: int) -> tuple[OperationTime, ...]:

@@ -273,23 +273,23 @@ def _plain_ticks(axis: Any, panel: Panel) -> None:
         decimal_ticks(axis)
     if panel.log_x and panel.most_ticks:
         axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
-        axis.xaxis.set_major_formatter(FuncFormatter(_short))
+        axis.xaxis.set_major_formatter(FuncFormatter(short_number))
         axis.xaxis.set_minor_formatter(NullFormatter())
     elif panel.most_ticks:
         axis.xaxis.set_major_locator(MaxNLocator(nbins=panel.most_ticks))
     elif panel.log_x:
         places = sorted({x for line in panel.lines for x in line.x.tolist()})
         axis.xaxis.set_major_locator(FixedLocator(places) if len(places) <= FEW_PLACES else LogLocator())
-        axis.xaxis.set_major_formatter(FuncFormatter(_short))
+        axis.xaxis.set_major_formatter(FuncFormatter(short_number))
         axis.xaxis.set_minor_formatter(NullFormatter())
     else:
         axis.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True))
 
 
-def _short(value: float, _: object = None) -> str:
+def short_number(value: float, _: object = None) -> str:
     """A tick's number: 0.01, 10, 10k, 1M.
 
-    >>> _short(0.01), _short(100.0), _short(1e5), _short(1e6)
+    >>> short_number(0.01), short_number(100.0), short_number(1e5), short_number(1e6)
     ('0.01', '100', '100k', '1M')
     """
     for size, letter in ((1e6, "M"), (1e3, "k")):

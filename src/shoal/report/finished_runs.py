@@ -130,3 +130,17 @@ def mean_curve(curves: Sequence[Curve]) -> Curve:
         return np.mean([getattr(curve, name)[:length] for curve in curves], axis=0)
 
     return Curve(mean("steps"), mean("samples"), mean("seconds"), mean("loss"))
+
+
+def extremes(values: Array, most: int) -> "np.ndarray[tuple[int], np.dtype[np.intp]]":
+    """Where a curve of at most 2 · `most` points lies: the smallest and the largest value of each group of neighbours.
+
+    >>> extremes(np.array([5.0, 1.0, 9.0, 2.0, 3.0, 8.0, 4.0, 0.0]), 2).tolist()
+    [0, 1, 2, 5, 7]
+    """
+    if len(values) <= 2 * most:
+        return np.arange(len(values))
+    groups = np.array_split(np.arange(len(values)), most)
+    ends = {0, len(values) - 1}
+    inside = {int(group[0] + pick(values[group])) for group in groups for pick in (np.argmin, np.argmax)}
+    return np.array(sorted(ends | inside))

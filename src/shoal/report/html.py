@@ -30,7 +30,7 @@ from shoal.report.document import (
 )
 from shoal.report.plain_tables import width
 
-_LANGUAGE_TAGS = {"zh": "zh-Hans"}
+LANGUAGE_TAGS = {"zh": "zh-Hans"}
 PHONE_PX = 350
 """The width of a phone's column: a drawing that is wider scrolls there, and a sign says so."""
 PHONE_LETTERS = 44
@@ -42,10 +42,10 @@ LONG_NAME = 32
 def to_html(document: Document) -> str:
     """The whole page."""
     style = (resources.files("shoal.report") / "page.css").read_text(encoding="utf-8")
-    body = _rendered(document.blocks)
+    body = rendered(document.blocks)
     script = _script("timeline.js") if '<svg class="timeline"' in body else ""
     title = escape(document.title)
-    lang = _LANGUAGE_TAGS.get(document.lang, document.lang)
+    lang = LANGUAGE_TAGS.get(document.lang, document.lang)
     return printable(
         f'<!doctype html>\n<html lang="{lang}">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -211,7 +211,8 @@ def _link(link: Link) -> str:
     return f'<li><a href="{target}">{escape(link.text)}</a>{about}</li>'
 
 
-def _rendered(blocks: Sequence[Block]) -> str:
+def rendered(blocks: Sequence[Block]) -> str:
+    """Blocks as elements, for a page that is put together elsewhere."""
     return "\n".join(_RENDER[type(block)](block) for block in blocks)
 
 
@@ -228,6 +229,6 @@ _RENDER: dict[type, Callable[[Any], str]] = {
     Judgement: _judgement,
     Links: lambda block: '<ul class="links">\n' + "\n".join(map(_link, block.items)) + "\n</ul>",
     Folded: lambda block: (
-        f"<details>\n<summary><h2>{inline(block.title)}</h2></summary>\n{_rendered(block.blocks)}\n</details>"
+        f"<details>\n<summary><h2>{inline(block.title)}</h2></summary>\n{rendered(block.blocks)}\n</details>"
     ),
 }

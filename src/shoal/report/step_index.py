@@ -5,11 +5,12 @@ Most lines are only searched for two numbers. Of a step that kept its spans the 
 """
 
 import json
+import math
 import re
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -20,12 +21,17 @@ from shoal.events.clocks import ClockOffset, to_rank0_clock
 from shoal.events.file import Record, verified_lines
 from shoal.events.folder import RunFolder
 from shoal.events.spans import Span
-from shoal.events.steps import spans_in
+from shoal.events.steps import StepRecord, spans_in, step_of
 from shoal.files import open_file
 from shoal.report.meetings import event_files
 
-_STEP = re.compile(rb'\{"event":\s*"step",\s*"step":\s*(\d+).*?"seconds":\s*([\d.eE+-]+)')
-NOT_KEPT, COLUMNS = -1, 4
+_STEP = re.compile(
+    rb'\{"event": ?"step", ?"step": ?(\d+),(?: ?"epoch": ?\d+,)?(?: ?"samples": ?(\d+), ?"loss": ?([^,]+),)?'
+    rb'[^\[{]*?"seconds": ?([^,}]+)'
+    rb'(?:, ?"totals_ns": ?\{[^}]*\}, ?"blocked_ns": ?\d+, ?"sent_bytes": ?(\d+), ?"mapped_bytes": ?(\d+))?'
+)
+COLUMNS = 9
+NAN = b"nan"
 
 
 @dataclass
@@ -35,11 +41,15 @@ class StepIndex:
     rank: int
     path: Path
     rows: "array[float]" = field(default_factory=lambda: array("d"))
-    """COLUMNS of each step: its number; the seconds of training at its end; where its line begins, or NOT_KEPT; how
-    often the run had been started before, since the worker may then have another clock."""
+    """COLUMNS of each step: its number; the seconds of training at its end; where its line begins; how often the run
+    had been started before, since the worker may then have another clock; its samples and its loss, NaN for a user's
+    own program; whether it kept its spans; the bytes that it sent, and how many of them were mapped, NaN if not
+    counted."""
     clocks: list[list[ClockOffset]] = field(default_factory=lambda: [[]])
     workers: int = 1
     """How many workers the run has, parameter servers included."""
+    events: list[Record] = field(default_factory=list[Record])
+    """Everything that is no step."""
     problem: str = ""
     """What is wrong with the end of the file; the steps before it are whole."""
 
@@ -56,16 +66,12 @@ class StepIndex:
     @cached_property
     def kept(self) -> dict[int, int]:
         """The row of each step that kept its spans."""
-        rows = np.flatnonzero(self.table[:, 2] != NOT_KEPT)
+        rows = np.flatnonzero(self.table[:, 6])
         return dict(zip(self.table[rows, 0].astype(int).tolist(), rows.tolist(), strict=True))
 
     def spans(self, step: int) -> list[Span]:
         """The spans of a step on rank 0's clock."""
-        _, _, offset, attempt = self.table[self.kept[step]].astype(int).tolist()
-        with open_file(self.path) as file:
-            file.seek(offset)
-            record = json.loads(file.readline())
-        convert = to_rank0_clock(self.clocks[attempt])
+        ((record, convert),) = self._records([self.kept[step]])
         try:
             return [span for span in spans_in(record, convert) if span.duration_ns >= 0]
         except (TypeError, ValueError, AttributeError) as error:
@@ -73,7 +79,48 @@ class StepIndex:
                 f"the spans of step {step} in {self.path.name} cannot be read ({error})"
             ) from None
 
-    def add_event(self, record: Record) -> None:
+    def steps_in(self, rows: Sequence[int]) -> list[StepRecord]:
+        """The steps of these rows in full."""
+        seconds = self.seconds
+        return [
+            step_of(record, float(seconds[row]), convert)
+            for row, (record, convert) in zip(rows, self._records(rows), strict=True)
+        ]
+
+    def _records(self, rows: Sequence[int]) -> Iterator[tuple[Record, Callable[[int], int]]]:
+        """The records of steps, and for each the conversion to rank 0's clock."""
+        with open_file(self.path) as file:
+            for offset, attempt in self.table[list(rows), 2:4].astype(int).tolist():
+                file.seek(offset)
+                yield json.loads(file.readline()), to_rank0_clock(self.clocks[attempt])
+
+    def add_line(self, offset: int, line: bytes) -> Record | None:
+        """Note a line of the file; the record of an event that is no step."""
+        if step := _STEP.match(line):
+            number, samples, loss, seconds, sent, mapped = map(float, step.groups(NAN))
+            rest = line[step.end() :]
+            is_kept = b'"spans":' in rest or b'"calls":' in rest
+            attempt = len(self.clocks) - 1
+            self.rows.extend((number, seconds, offset, attempt, samples, loss, is_kept, sent, mapped))
+            return None
+        record: Record = json.loads(line)
+        if record["event"] == "step":  # of an older version, in another order
+            counted = [record.get(name, math.nan) for name in ("sent_bytes", "mapped_bytes")]
+            measured = [record.get(name, math.nan) for name in ("samples", "loss")]
+            is_kept = "spans" in record or "calls" in record
+            place = (offset, len(self.clocks) - 1, *measured, is_kept, *counted)
+            self.rows.extend((record["step"], record["seconds"], *place))
+            return None
+        self.events.append(record)
+        self._add_event(record)
+        return record
+
+    def newest(self, steps: int) -> "StepIndex":
+        """The last steps alone, while the file goes on growing; the seconds of the first of them are unknown."""
+        rows = self.rows[-COLUMNS * steps :]
+        return StepIndex(self.rank, self.path, rows, [*self.clocks], self.workers)
+
+    def _add_event(self, record: Record) -> None:
         """Note the clock, and forget the steps that a resumed run repeats."""
         if record["event"] == "start":
             self.clocks.append([])
@@ -85,16 +132,17 @@ class StepIndex:
 
 
 def read_index(rank: int, path: Path) -> StepIndex:
-    """The index of an event file, up to the first damage, which becomes its `problem`."""
+    """The index of an event file, up to the first damage, which becomes its `problem`; read again only if changed."""
+    status = path.stat()
+    return _read_index(rank, path, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=64)
+def _read_index(rank: int, path: Path, *_state: int) -> StepIndex:
     found = StepIndex(rank, path)
     try:
         for offset, line in verified_lines(path):
-            if step := _STEP.match(line):
-                has_spans = b'"spans":' in line or b'"calls":' in line
-                kept_at = offset if has_spans else NOT_KEPT
-                found.rows.extend((int(step[1]), float(step[2]), kept_at, len(found.clocks) - 1))
-            else:
-                found.add_event(json.loads(line))
+            found.add_line(offset, line)
     except ShoalError as error:
         found.problem = error.message
     except (KeyError, TypeError, ValueError, AttributeError) as error:

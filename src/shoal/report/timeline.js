@@ -1,20 +1,25 @@
 // Zoom and pan of the timelines of a page. Without it they are pictures.
-for (const figure of document.querySelectorAll('figure:has(svg.timeline)')) {
-  const views = [...figure.querySelectorAll('svg.timeline')].map(viewOf);
-  const words = JSON.parse(figure.querySelector('svg.timeline').dataset.words);
-  const bar = document.createElement('p');
-  bar.className = 'zoom';
-  const buttons = [['+', 2], ['\u2212', 0.5], ['\u21a4\u21a6', 0]];
-  buttons.forEach(([sign, factor], number) => {
-    const button = bar.appendChild(document.createElement('button'));
-    button.type = 'button';
-    button.textContent = sign;
-    button.title = words[number];
-    button.setAttribute('aria-label', words[number]);
-    button.onclick = () => views.forEach((view) => view.zoom(factor, 0.5));
-  });
-  bar.append(words[3]);
-  figure.insertBefore(bar, figure.querySelector('figcaption'));
+prepareTimelines(document);
+
+function prepareTimelines(root) {
+  for (const figure of root.querySelectorAll('figure:has(svg.timeline)')) {
+    const views = [...figure.querySelectorAll('svg.timeline')].map(viewOf);
+    const words = JSON.parse(figure.querySelector('svg.timeline').dataset.words);
+    const bar = document.createElement('p');
+    bar.className = 'zoom';
+    const buttons = [['+', 2], ['\u2212', 0.5], ['\u21a4\u21a6', 0]];
+    buttons.forEach(([sign, factor], number) => {
+      const button = bar.appendChild(document.createElement('button'));
+      button.type = 'button';
+      button.textContent = sign;
+      button.title = words[number];
+      button.setAttribute('aria-label', words[number]);
+      button.onclick = () => views.forEach((view) => view.zoom(factor, 0.5));
+    });
+    bar.append(words[3]);
+    figure.insertBefore(bar, figure.querySelector('figcaption'));
+    figure.isZoomed = () => views.some((view) => view.isZoomed());
+  }
 }
 
 function viewOf(svg) {
@@ -61,5 +66,5 @@ function viewOf(svg) {
     left -= event.movementX / svg.getBoundingClientRect().width;
     show();
   });
-  return {zoom};
+  return {zoom, isZoomed: () => scale > 1};
 }

@@ -1,17 +1,17 @@
-"""The timeline of a run as a drawing: for each of two steps a row per worker, with calls joined and the critical path.
+"""The timeline of a run as a drawing: for each of its steps a row per worker, with calls joined and the critical path.
 
 Places in time are percentages of an SVG inside the drawing. `timeline.js` zooms by making that one wider, so letters
 and rows keep their size; without the script it is a picture. Tooltips give names and durations.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from itertools import pairwise
 
 from shoal.report.canvas import PAGE_IN, PHONE_IN
 from shoal.report.svg import COLOURS, FRAME, LOOKS, SMALL, svg_of, svg_text, text_width
-from shoal.report.timeline import Interval, Part, Row, StepTimeline, Timeline
+from shoal.report.timeline import Interval, Part, Row, StepTimeline
 from shoal.report.timeline_text import milliseconds, rank_name, shown_rows, step_title, used_parts
 from shoal.words import Words
 
@@ -35,18 +35,16 @@ MOST_JOINS = 200
 INK, PAPER = FRAME["ink"], FRAME["paper"]
 
 
-def drawings_of(timeline: Timeline, words: Words) -> tuple[str, str]:
-    """The drawing for a page, and the one for a phone."""
-    return _drawing(timeline, words, PAGE_IN * PIXELS_PER_IN), _drawing(
-        timeline, words, PHONE_IN * PIXELS_PER_IN
-    )
+def drawings_of(steps: Mapping[str, StepTimeline], words: Words) -> tuple[str, str]:
+    """The drawing of steps, by what each is, for a page; and the one for a phone."""
+    return _drawing(steps, words, PAGE_IN * PIXELS_PER_IN), _drawing(steps, words, PHONE_IN * PIXELS_PER_IN)
 
 
-def _drawing(timeline: Timeline, words: Words, wide: float) -> str:
-    labels = [rank_name(row.rank, words) for step in timeline.steps.values() for row in step.rows]
+def _drawing(steps: Mapping[str, StepTimeline], words: Words, wide: float) -> str:
+    labels = [rank_name(row.rank, words) for step in steps.values() for row in step.rows]
     left = max(text_width(label, SMALL) for label in labels) + 8
     y, parts = 4.0, [_hatches()]
-    for name, step in timeline.steps.items():
+    for name, step in steps.items():
         parts.append(svg_text(step_title(name, step, words), 0, y + 12, INK, 'font-weight="bold"'))
         y += TITLE
         rows = shown_rows(step)
@@ -62,7 +60,7 @@ def _drawing(timeline: Timeline, words: Words, wide: float) -> str:
                 svg_text(words("timeline.hidden", count=hidden), left, y, INK, f'font-size="{SMALL}"')
             )
             y += GAP
-    bottom, legend = _legend(timeline, words, wide, y)
+    bottom, legend = _legend(steps, words, wide, y)
     return svg_of(wide, bottom, [*parts, *legend])
 
 
@@ -200,13 +198,15 @@ def _percent(step: StepTimeline, moment_ns: int) -> str:
     return f"{100 * (moment_ns - step.start_ns) / _length(step):.5g}%"
 
 
-def _legend(timeline: Timeline, words: Words, wide: float, y: float) -> tuple[float, list[str]]:
+def _legend(
+    steps: Mapping[str, StepTimeline], words: Words, wide: float, y: float
+) -> tuple[float, list[str]]:
     """The bottom of the drawing, and its legend."""
     entries = [
         (words(f"kind.{part}"), f'<rect width="12" height="12" fill="{_fill(part)}"/>')
-        for part in used_parts(timeline)
+        for part in used_parts(steps)
     ]
-    if len(timeline.median.rows) > 1:
+    if any(len(step.rows) > 1 for step in steps.values()):
         thick = f'<line x1="0" x2="14" y1="6" y2="6" stroke="{INK}" stroke-width="3" stroke-linecap="round"/>'
         thin = f'<line x1="2" x2="10" y1="0" y2="12" stroke="{INK}" stroke-opacity="0.6"/>'
         entries += [(words("timeline.critical"), thick), (words("timeline.same_call"), thin)]

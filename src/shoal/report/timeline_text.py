@@ -1,6 +1,6 @@
 """The timeline of a run as text: a row of letters for each worker, and below it the worker on the critical path."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from shoal.report.plain_tables import width
@@ -29,16 +29,18 @@ def as_lines(
     for name, step in timeline.steps.items():
         drawn = _step_lines(step, words, columns, paint)
         lines += [step_title(name, step, words), *drawn, wrap(path_sentence(step, words)), ""]
-    legend = [f"{LETTERS[part]} {words(f'kind.{part}')}" for part in used_parts(timeline) if part != "idle"]
+    legend = [
+        f"{LETTERS[part]} {words(f'kind.{part}')}" for part in used_parts(timeline.steps) if part != "idle"
+    ]
     sentences = [words("timeline.legend", letters=words.listed(legend))]
     sentences += [words("timeline.path_legend")] * (len(timeline.median.rows) > 1)
     sentences += kept_sentences(timeline, words)
     return [*lines, *map(wrap, sentences)]
 
 
-def used_parts(timeline: Timeline) -> list[Part]:
+def used_parts(steps: Mapping[str, StepTimeline]) -> list[Part]:
     """The parts that the steps have, in the order of a legend."""
-    rows = [row for step in timeline.steps.values() for row in step.rows]
+    rows = [row for step in steps.values() for row in step.rows]
     return [part for part in PARTS if any(row.shares_ns[part] for row in rows)]
 
 

@@ -40,6 +40,7 @@ from shoal.training.hooks.hook import Hook
 from shoal.training.hooks.random_state import LeafSeeds, RandomState
 from shoal.training.hooks.records import Records
 from shoal.training.loop import train
+from shoal.training.memory.limits import nearest_limit
 from shoal.training.memory.peak import MemoryLimit
 from shoal.training.observer import Observer, Silent
 from shoal.training.progress import Progress
@@ -131,11 +132,12 @@ def _work(
             except BaseException as error:  # also KeyboardInterrupt: the events record every failure
                 run.events.append({"event": "failed", "error": str(error) or type(error).__name__})
                 raise
-            not_scheduled = run_delay.fraction()
+            not_scheduled, memory = run_delay.fraction(), nearest_limit()
             clock = measure_clock_offset(group.untraced)
             result = _finish(run, progress)
             end = {"event": "end", "status": result.status, "step": progress.step, "time_ns": time.time_ns()}
-            run.events.append(end | {"clock": clock._asdict(), "not_scheduled": not_scheduled})
+            end |= {"clock": clock._asdict(), "not_scheduled": not_scheduled, "memory": memory}
+            run.events.append(end)
             if first:
                 run.events.flush()  # a result without the end of its run would count as damage
                 run.folder.write_result(asdict(result))

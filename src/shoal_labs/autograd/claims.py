@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from shoal.kit.findings import Finding, Number, Paired, by_rounds, lower, typical
+from shoal.kit.findings import Finding, Number, Paired, by_rounds, inside_run, lower, typical
 from shoal_labs.autograd.experiment import AutogradMeasurements
 from shoal_labs.claims import Bound, Claim, Computed, Pair
 from shoal_labs.timing.contest import Contest
@@ -38,12 +38,12 @@ def _by_ratios(first: Contest, second: Contest, rival: str, base: str) -> Paired
 
 
 def pays(measured: AutogradMeasurements) -> Finding:
-    """Compiling pays for itself within a hundred training steps."""
+    """Compiling pays for itself within a hundred training steps. It shows the time of compiling as the page does."""
     mlp = measured.networks["mlp"]
-    once, saved = typical(mlp.cold_ms), mlp.step.compared("dynamic", "static")[0].difference
+    once, saved = inside_run(mlp.cold_ms), mlp.step.compared("dynamic", "static")[0].difference
     steps = math.ceil(once.value / saved.value) if saved.value > 0 else math.inf
     numbers = {"compile": once, "saved": saved, "steps": steps, "within": PAYS_WITHIN}
-    return Finding("pays", numbers, lower(once, saved.scaled(PAYS_WITHIN)), timed=True)
+    return Finding("pays", numbers, lower(typical(mlp.cold_ms), saved.scaled(PAYS_WITHIN)), timed=True)
 
 
 def _kib(measured: AutogradMeasurements, **what: str) -> dict[str, Number]:

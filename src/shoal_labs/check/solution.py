@@ -14,7 +14,7 @@ from typing import Literal
 
 from shoal.kit.base import ConfigError
 from shoal_labs.catalogue import LABS, lab_of
-from shoal_labs.check.fault import Check, Fault, fault
+from shoal_labs.check.fault import Check, Fault, fault, open_tasks
 from shoal_labs.check.sandbox.limits import Limits
 from shoal_labs.check.sandbox.pool import answers
 from shoal_labs.check.sandbox.task import Answer, Task
@@ -219,7 +219,7 @@ def _handed_out(number: str, name: str) -> list[dict[str, tuple[str, str]]]:
             {
                 task: (" ".join(re.split(r"\W", block, maxsplit=2)[:2]), block)
                 for block in blocks
-                for task in re.findall(r'NotImplementedError\("Task (\w+):', block)
+                for task in open_tasks(block)
             }
         )
     return found

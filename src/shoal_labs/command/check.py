@@ -14,6 +14,7 @@ from shoal.kit.base import ConfigError
 from shoal.kit.command import Command, Given, is_device_or_folder, text
 from shoal.kit.settings import Count, Flags
 from shoal_labs.catalogue import lab_of
+from shoal_labs.settings import in_language
 
 if TYPE_CHECKING:
     from shoal_labs.check.marks import Grade
@@ -94,12 +95,15 @@ def _show_next(number: str, words: "Sequence[str]", folder: Path, grade: "Grade"
     """Of one's own solution: the report about it when all tasks are right, else the first file to repair."""
     from shoal_labs.check.solution import find_file
 
+    lang = in_language(sentences.lang)
     wrong = [task.file for task in grade.tasks if task.word in ("wrong", "partly", "open")]
     if not wrong:
-        text.next_step("shoal", "lab", number, "--quick", "--solution", folder)
+        text.next_step("shoal", "lab", number, "--quick", "--solution", folder, *lang)
     else:
         file = find_file(number, folder, wrong[0]) or wrong[0]
-        text.next_step("shoal", "lab", "check", number, *words, first=sentences("next.repair", file=file))
+        text.next_step(
+            "shoal", "lab", "check", number, *words, *lang, first=sentences("next.repair", file=file)
+        )
 
 
 def _folders(number: str, words: Sequence[str]) -> list[Path]:

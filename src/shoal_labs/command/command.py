@@ -10,7 +10,7 @@ from shoal.kit.command import Command, CommandGroup, Given, exit_code_of, open_p
 from shoal.kit.settings import Flags
 from shoal_labs.catalogue import LABS, lab_of
 from shoal_labs.command.check import CHECK
-from shoal_labs.settings import SETTINGS, LabSettings, command_of
+from shoal_labs.settings import SETTINGS, LabSettings, command_of, in_language
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def _start(given: Given[StartFlags]) -> int:
     words = load_words(lab_of(number).package, given.flags.lang)
     where = [] if folder == Path() else [folder]
     edit = words("next.edit", file=folder / first_task(number))
-    text.next_step("shoal", "lab", "check", number, *where, first=edit)
+    text.next_step("shoal", "lab", "check", number, *where, *in_language(given.flags.lang), first=edit)
     return 0
 
 
@@ -71,7 +71,7 @@ def _run(given: Given[LabSettings]) -> int:
     if settings.open:
         open_page(folder / "report.html")
     if not quiet and lab_of(lab.number).hand_out and not settings.given("solution"):
-        text.next_step("shoal", "lab", "start", lab.number)
+        text.next_step("shoal", "lab", "start", lab.number, *in_language(settings.lang))
     return 0
 
 

@@ -64,11 +64,11 @@ def keep(source: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def cut(source: str, sentences: Mapping[str, str]) -> str:
-    """The skeleton: every region replaced by its sentence.
+def cut(source: str, sentences: Mapping[str, str], task: str = "Task {name}: {sentence}") -> str:
+    """The skeleton: every region replaced by its sentence, in the form of `task`.
 
     >>> source = "def f(x):\\n    # task: double\\n    return 2 * x\\n    # end: double"
-    >>> print(cut(source, {"double": "Task double: Return 2·x."}), end="")
+    >>> print(cut(source, {"double": "Return 2·x."}), end="")
     def f(x):
         # Task double: Return 2·x.
         raise NotImplementedError("Task double: see README.md")
@@ -76,8 +76,9 @@ def cut(source: str, sentences: Mapping[str, str]) -> str:
     lines: list[str] = []
     for part in parts(source):
         if isinstance(part, Region):
-            lines += _comment(sentences[part.name], part.indent)
-            lines.append(f'{part.indent}raise NotImplementedError("Task {part.name}: see README.md")')
+            comment = task.format(name=part.name, sentence=sentences[part.name])
+            error = task.format(name=part.name, sentence="see README.md")
+            lines += [*_comment(comment, part.indent), f'{part.indent}raise NotImplementedError("{error}")']
         else:
             lines.append(part)
     return "\n".join(lines) + "\n"

@@ -31,8 +31,7 @@ def unsolved(number: str, words: Words) -> dict[PurePosixPath, str]:
     """The files of the hand-out with their tasks cut out, in the language of the lab's words."""
     package = lab_of(number).package
     sentences = _under("task.", package, words.lang)
-    comments = {name: TASK[words.lang].format(name=name, sentence=text) for name, text in sentences.items()}
-    files = {path: cut(source, comments) for path, source in _sources(number).items()}
+    files = {path: cut(source, sentences, TASK[words.lang]) for path, source in _sources(number).items()}
     if words.lang == "zh":
         # `check_sampler.py` says the same as `shoal lab check`.
         own, theirs = (_under("check.sampler_", package, each) for each in ("en", "zh"))

@@ -101,7 +101,8 @@ def tolerates(rule: str, clean: Measured, faulty: Measured | None) -> Finding:
 
 
 def _percent(clean: Measured, faulty: Measured | None) -> dict[str, Number]:
-    return {"clean": clean.scaled(100), "faulty": "–" if faulty is None else f"{faulty.scaled(100):.1f} %"}
+    shown = "–" if faulty is None else Phrase("faults.accuracy", {"percent": faulty.scaled(100)})
+    return {"clean": clean.scaled(100), "faulty": shown}
 
 
 def _loses(clean: Measured, faulty: Measured | None) -> Verdict:

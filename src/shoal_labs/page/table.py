@@ -56,6 +56,11 @@ def cell(value: Any, spec: str, words: Words) -> str:
     return format(value, spec)
 
 
+def spread(value: object) -> float | str:
+    """How much a number scatters, for programs: empty where that is unknown."""
+    return value.spread if isinstance(value, Measured) and value.basis != "none" else ""
+
+
 def records(tables: PageTable | Sequence[PageTable]) -> Records:
     """The tables of a name for programs: one number in each cell, what a number scatters in a column beside it."""
     if isinstance(tables, PageTable):
@@ -79,7 +84,7 @@ def _records(table: PageTable, first: Mapping[str, Any]) -> Iterator[dict[str, o
         record: dict[str, object] = {name: str(value) for name, value in first.items()}
         for name, value in zip(table.columns, row, strict=True):
             if isinstance(value, Measured):
-                record |= {name: value.value, f"{name} ±": value.spread}
+                record |= {name: value.value, f"{name} ±": spread(value)}
             elif name in several:
                 given = cast(Sequence[Any], value or ())
                 record |= {

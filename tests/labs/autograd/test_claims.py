@@ -50,6 +50,11 @@ def test_compiling_pays_within_a_hundred_steps_or_not(measured, verdict):
     assert claims.pays(measured).verdict == verdict
 
 
+def test_the_time_of_compiling_is_the_median_as_in_the_text_above():
+    numbers = claims.pays(paying([10.0, 11.0, 12.0, 90.0], 4.0, 2.0, noise=0)).numbers
+    assert (numbers["compile"].value, numbers["steps"]) == (11.5, 6)
+
+
 def test_a_compilation_that_saves_nothing_is_never_paid_for():
     assert claims.pays(paying(rounds(50.0), 1.0, 2.0)).numbers["steps"] == float("inf")
     assert claims.pays(paying(rounds(50.0), 4.0, 2.0, noise=0)).numbers["steps"] == 25

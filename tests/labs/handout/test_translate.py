@@ -12,7 +12,7 @@ from shoal_labs.handout.translate import translations
 HAND_OUTS = [number for number, lab in LABS.items() if lab.hand_out]
 CHINESE = re.compile("[\u3400-\u9fff]")
 ENGLISH = re.compile(r"[A-Za-z]{2,}[,:;]? +[A-Za-z]{2,}")
-CODE = re.compile(r"`[^`]*`|\{[^}]*\}|\([a-z_, ]*\)|Task \w+:|^python .*", re.MULTILINE)
+CODE = re.compile(r"`[^`]*`|\{[^}]*\}|\([a-z_, ]*\)|^python .*", re.MULTILINE)
 
 
 def programs(number, lang):

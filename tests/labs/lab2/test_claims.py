@@ -91,5 +91,7 @@ def test_a_rule_tolerates_what_costs_little_accuracy(clean, faulty, breaks, tole
 )
 def test_a_faulty_worker_is_said_to_do_as_much_harm_as_the_run_shows(faulty, harm, shown):
     found = breaks_the_mean("flip", of_samples(0.8, 2000), faulty and of_samples(faulty, 2000))
-    assert load_words("shoal_labs.lab2", "en").shown(found.numbers["harm"]) == harm
-    assert found.numbers["faulty"] == shown
+    words = load_words("shoal_labs.lab2", "en")
+    assert words.shown(found.numbers["harm"]) == harm
+    assert words.shown(found.numbers["faulty"]) == shown
+    assert faulty is None or found.numbers["faulty"].values["percent"].value == 100 * faulty

@@ -64,6 +64,16 @@ def test_every_claim_has_a_place_and_another_explanation_for_each_verdict(spec, 
         assert len(set(reasons)) == len(reasons), name
 
 
+@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_a_number_that_a_fraction_bounds_is_not_shown_with_all_its_digits(spec, lang):
+    shown = {each.name: each.parts["numbers"] for each in template(spec, lang) if each.kind == "finding"}
+    for claim in spec.claims:
+        if isinstance(claim, Bound) and claim.name in shown:
+            bounded = set(re.findall(r"(\w+) [<>=]+ [\d.]+e-\d+", claim.rule))
+            assert not {name for name, form in places([shown[claim.name]]) if not form} & bounded, claim.name
+
+
 PAIRS = [(name, claim) for name, spec in SPECS.items() for claim in spec.claims if isinstance(claim, Pair)]
 
 

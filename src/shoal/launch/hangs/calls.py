@@ -4,7 +4,7 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from shoal.comm.over_torch.calls import MESSAGES
+from shoal.comm.over_torch.torch_calls import MESSAGES
 
 _ARITHMETIC = ("all_reduce", "reduce")
 _SAME_BYTES = (*_ARITHMETIC, "broadcast", "all_gather")

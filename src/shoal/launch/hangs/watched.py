@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, final
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from shoal.comm.over_torch.calls import Operation, name_of, peer_of, piece_of, replace, replace_methods
+from shoal.comm.over_torch.torch_calls import Operation, name_of, peer_of, piece_of, replace, replace_methods
 from shoal.comm.signature import mismatch
 from shoal.errors import MismatchError
 from shoal.launch.hangs.board import VARIABLE, Board, checksum

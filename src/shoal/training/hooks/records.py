@@ -62,7 +62,7 @@ class Records(Hook):
             | {"strategy": run.config.strategy, "workers": run.workers}
             | {"version": __version__, "torch": torch.__version__, "device": str(run.device)}
             | {"threads": torch.get_num_threads(), "cores": os.cpu_count()}
-            | {"host": platform.node(), "clock": clock._asdict()}
+            | {"host": platform.node(), "pid": os.getpid(), "clock": clock._asdict()}
         )
         for link in links if run.group.rank == 0 else ():
             run.events.append(link_event(link))
@@ -101,7 +101,7 @@ class Records(Hook):
 
     def save(self, progress: Progress) -> None:
         """Write a checkpoint; all workers do, together."""
-        run, settings = self._run, self._run.config.checkpoint
+        run, settings, began = self._run, self._run.config.checkpoint, time.perf_counter()
         run.group.beat(BUSY_S)  # writing may be slow
         run.events.flush(to_disk=True)
         pieces = run.strategy.pieces() + run.random.pieces()
@@ -111,5 +111,6 @@ class Records(Hook):
         if settings.first_step and progress.step == 1:
             state = WholeTensors(run.strategy.pieces(), run.group, prefix=("model.", "optim."))
             export_model(run.folder.first_step, state, run.group.rank == 0, {})
-        run.events.append({"event": "checkpoint", "step": progress.step, "time_ns": time.time_ns()})
+        saved = {"event": "checkpoint", "step": progress.step, "time_ns": time.time_ns()}
+        run.events.append(saved | {"seconds": round(time.perf_counter() - began, 6)})
         run.observer.saved(progress)

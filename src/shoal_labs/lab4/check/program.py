@@ -19,7 +19,7 @@ import torch
 from torch.distributed import rpc
 
 from shoal.kit.training import frames_of
-from shoal_labs.check.fault import Fault, fault, from_plain, to_plain
+from shoal_labs.check.fault import OPEN, Fault, fault, from_plain, to_plain
 from shoal_labs.check.nodes import Node, run_nodes
 from shoal_labs.check.trial import failures
 from shoal_labs.lab4.check.holds import Holds
@@ -246,7 +246,7 @@ def _of_an_error(error: BaseException) -> tuple[Task, Fault]:
     named: list[Task] = [FUNCTIONS[frame.name] for frame in frames if frame.name in FUNCTIONS]
     task: Task = named[-1] if named else _phase()
     line = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "?"
-    if type(error) is NotImplementedError and re.search(r"Task \w+: ", text):
+    if type(error) is NotImplementedError and re.search(OPEN, text):
         return task, fault("not_done")
     remote = re.search(r"On WorkerInfo\(.*?name=(\w+)\):\s*(.*)", text)
     if remote:

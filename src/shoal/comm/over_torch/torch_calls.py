@@ -35,10 +35,13 @@ MESSAGES = ("send", "recv")
 
 def replace(undo: ExitStack, place: Any, name: str, by: Callable[[Any], Any]) -> None:
     """Put `by(function)` in the place of a function until `undo` ends; nothing where this version of torch has none."""
+    if not hasattr(place, name):
+        return
     if name in vars(place):
-        before = vars(place)[name]
-        undo.callback(setattr, place, name, before)
-        setattr(place, name, by(getattr(place, name)))
+        undo.callback(setattr, place, name, vars(place)[name])
+    else:
+        undo.callback(delattr, place, name)
+    setattr(place, name, by(getattr(place, name)))
 
 
 def replace_methods(
@@ -51,7 +54,11 @@ def replace_methods(
 
 def piece_of(operation: Operation, args: tuple[Any, ...]) -> Tensor | None:
     """The first tensor of this worker's piece."""
-    given = args[operation.piece] if len(args) > operation.piece else None
+    return first_tensor(args[operation.piece]) if len(args) > operation.piece else None
+
+
+def first_tensor(given: Any) -> Tensor | None:
+    """The tensor, or the first one of lists in lists; None for anything else."""
     while isinstance(given, list | tuple) and given:
         given = given[0]
     return given if isinstance(given, Tensor) else None
