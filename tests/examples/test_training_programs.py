@@ -182,3 +182,19 @@ def test_a_launcher_tells_a_hand_out_who_it_is_and_flags_go_first(monkeypatch, l
     assert (args.rank, args.n_devices, args.master_addr, args.master_port) == (5, 8, "node01", "12")
     assert by_hand.rank != 5
     assert parse(["--rank=2", "--n_devices=3"]).rank == 2
+
+
+@pytest.mark.long
+def test_the_recipe_with_16_bit_products_and_the_compiler_learns_what_float32_does(
+    capsys, monkeypatch, tmp_path
+):
+    monkeypatch.chdir(tmp_path)
+    words = ["train", str(EXAMPLES / "faster.toml"), "--json", "--quiet", "--epochs", "1", "--device", "cpu"]
+    assert main(words) == 0
+    fast = json.loads(capsys.readouterr().out)
+    assert main([*words, "--precision", "float32", "--compile", "false"]) == 0
+    plain = json.loads(capsys.readouterr().out)
+    assert fast["compile_s"] > 0 == plain["compile_s"]
+    assert fast["loss_scale"] > 1
+    assert fast["workers"] == plain["workers"] == 2
+    assert fast["test_loss"] == pytest.approx(plain["test_loss"], abs=0.05)

@@ -6,7 +6,8 @@ import os
 import pytest
 
 from shoal.errors import WorkerError
-from shoal.launch.supervise import Listener, Policy, WorkerHandle, start, supervise
+from shoal.launch.handles import WorkerHandle, start
+from shoal.launch.supervise import Listener, Policy, supervise
 
 
 class ScriptedHandle(WorkerHandle):

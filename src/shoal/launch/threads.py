@@ -12,9 +12,10 @@ import torch
 from shoal.comm.assigned_group import Assignment, assigned
 from shoal.comm.threads.group import ThreadGroup
 from shoal.launch.failure import failure_of
+from shoal.launch.handles import WorkerHandle, start
 from shoal.launch.hangs.standing import Place, stack_of_thread
 from shoal.launch.one_worker import closing_group
-from shoal.launch.supervise import Policy, WorkerHandle, start, supervise
+from shoal.launch.supervise import Policy, supervise
 
 END_S = 1.0
 """How long a thread may take to end after it was asked to."""

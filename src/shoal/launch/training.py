@@ -22,11 +22,12 @@ from shoal.files import open_to_append
 from shoal.launch import threads
 from shoal.launch.cores import threads_per_worker
 from shoal.launch.failure import unreported_end
+from shoal.launch.handles import WorkerHandle
 from shoal.launch.one_worker import training_limit_of
 from shoal.launch.process import forks, processes
 from shoal.launch.process.worker_tasks import TASKS
 from shoal.launch.reports import Report, replay
-from shoal.launch.supervise import Listener, Policy, WorkerHandle
+from shoal.launch.supervise import Listener, Policy
 from shoal.strategies.exchange.choice import CodecNotice
 from shoal.strategies.server.settings import ServerConfig
 from shoal.training import worker

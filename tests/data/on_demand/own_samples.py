@@ -3,6 +3,7 @@
 import os
 import random
 import signal
+import tempfile
 
 import numpy as np
 import torch
@@ -123,6 +124,12 @@ def in_a_row_with_labels():
 
 def in_a_row_with_draws():
     return of(Lines, drawn)
+
+
+def that_know_a_folder():
+    return of(
+        Samples, lambda number: (torch.full((16,), float(tempfile.tempdir is not None)), int(LABELS[number]))
+    )
 
 
 def too_short():

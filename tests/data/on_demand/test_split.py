@@ -1,6 +1,8 @@
 """Samples that are read on demand: the same training as from memory, each sample once, errors that name the sample."""
 
 import signal
+import tempfile
+from multiprocessing import current_process
 from pathlib import Path
 
 import own_samples
@@ -146,6 +148,31 @@ def test_a_loader_process_that_is_killed_ends_the_run_with_one_sentence():
         trained("of_bad", "--data.sample deadly --data.outputs 3 --data.loaders 2")
 
 
+@pytest.mark.parametrize("error", [ConnectionResetError, FileNotFoundError, EOFError])
+def test_a_loader_process_that_ends_while_it_hands_over_a_part_is_told_as_such(error, monkeypatch):
+    """Torch raises what it sees of it: the memory of a part is fetched from the process that made it."""
+    split = load(Custom("own_samples:by_index", (("loaders", 1),))).train
+
+    def ended(_):
+        raise error("reset by peer")
+
+    monkeypatch.setattr("torch.utils.data.dataloader._MultiProcessingDataLoaderIter._next_data", ended)
+    split.read_ahead(lambda: [torch.arange(4)])
+    with pytest.raises(DataError, match="a loader process ended before its work was done: reset by peer"):
+        split.read(torch.arange(4))
+    split.close()
+
+
+def test_a_loader_process_knows_the_folder_for_messages_when_it_begins(monkeypatch):
+    """To look for it takes a lock, which a thread of another worker may hold while this process is forked."""
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(current_process(), "_config", {**current_process()._config, "tempdir": None})
+    split = load(Custom("own_samples:that_know_a_folder", (("loaders", 1),))).train
+    split.read_ahead(lambda: [torch.arange(4)])
+    assert torch.equal(split.read(torch.arange(4)).inputs, torch.ones(4, 16))
+    split.close()
+
+
 def test_loaders_follow_a_plan_that_changes_and_the_worker_reads_what_is_not_planned():
     """As the shares of a balanced run do."""
     split = load(Custom("own_samples:by_index", (("loaders", 1),))).train
@@ -171,6 +198,12 @@ BAD = {
     "retyped": "sample 17 is float32, float32, and sample 0 is float32, int64",
     "misnumbered": "sample 17 has label 7, expected 0 to 2",
 }
+
+
+def test_a_label_that_the_labels_of_the_data_set_do_not_have_is_named():
+    """They say that there are three classes, without --data.outputs."""
+    with pytest.raises(DataError, match="sample 17 has label 7, expected 0 to 2"):
+        trained("of_bad", "--data.sample misnumbered --data.loaders 0")
 
 
 @pytest.mark.parametrize("loaders", [0, 1])

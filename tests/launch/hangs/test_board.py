@@ -1,5 +1,7 @@
 """The board: what one worker writes, the others and the launcher read."""
 
+import threading
+
 import pytest
 
 from shoal.launch.hangs.board import SLOTS, Board, checksum
@@ -53,9 +55,24 @@ def test_only_another_call_of_the_same_number_differs(board):
     assert not board.may_differ(at, CALL.number + 1, CALL.packed())
     assert board.may_differ(at, CALL.number, CALL.packed())
     noted(board, 1, CALL)
-    assert board.differing(CALL, [0, 1, 2], 0) == {0: other, 1: CALL}
-    assert board.differing(other, [0, 1, 2], 0) == {}
-    assert board.differing(CALL, [0, 1, 2], 2) == {}
+    board.issued(at, CALL.number)
+    assert board.call(0, CALL.key, CALL.number) == other
+    assert board.differing(1, CALL, [0, 1, 2], 0) == {0: other, 1: CALL}
+    assert board.differing(1, other, [0, 1, 2], 0) == {}
+    assert board.differing(1, CALL, [0, 1, 2], 2) == {}
+
+
+def test_of_two_calls_that_are_not_issued_yet_the_lower_rank_goes_on(board):
+    noted(board, 1, CALL._replace(operation="broadcast"))
+    assert board.differing(0, CALL, [0, 1, 2], 1) == {}
+
+
+def test_a_call_that_torch_refuses_is_no_mismatch(board):
+    at = noted(board, 0, CALL._replace(operation="broadcast"))
+    refuses = threading.Timer(0.05, board.withdraw, [at])
+    refuses.start()
+    assert board.differing(1, CALL, [0, 1, 2], 0) == {}
+    refuses.join()
 
 
 def test_a_very_long_group_fits(board):

@@ -40,6 +40,12 @@ def test_of_two_calls_that_differ_both_are_shown_and_nobody_is_blamed():
     assert "float32[4]" in found.sentence
 
 
+def test_a_call_that_was_stopped_before_it_was_issued_counts_among_the_others():
+    stopped = Standing(2, "failed", call())
+    found = verdict(waits(0, call(operation="barrier", shape="")), waits(1, call()), stopped)
+    assert (found.kind, found.guilty) == ("mismatch", (0,))
+
+
 def test_a_mismatch_is_found_although_the_other_waits_no_longer():
     found = verdict(waits(0, call()), stands(1, call(operation="barrier", shape="")))
     assert found.kind == "mismatch"

@@ -9,9 +9,10 @@ import time
 import pytest
 
 from shoal.errors import WorkerError
+from shoal.launch.handles import end_all
 from shoal.launch.process.child import ChildProcess, start_program
 from shoal.launch.process.processes import ProcessHandle, ProcessTask, run
-from shoal.launch.supervise import Policy, end_all
+from shoal.launch.supervise import Policy
 
 
 class Unkillable(ChildProcess):

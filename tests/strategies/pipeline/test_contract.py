@@ -29,6 +29,12 @@ def one_by_one(stages, microbatches, peak=1):
     row = parse_row(" ".join(f"F{k} B{k}" for k in range(microbatches)))
     return Schedule("own", microbatches, with_messages([row] * stages), (peak,) * stages)
 
+def small(stages, microbatches):
+    \"\"\"With two stages, each waits for the other.\"\"\"
+    if (stages, microbatches) != (2, 2):
+        return one_f_one_b(stages, microbatches)
+    return Schedule("own", 2, with_messages([parse_row("F0 B0 F1 B1"), parse_row("F0 F1 B0 B1")]), (1, 2))
+
 def greedy(stages, microbatches):
     return one_by_one(stages, microbatches, peak=2)
 
@@ -69,6 +75,7 @@ def test_right_schedules_keep_it(name):
     ("name", "clause", "said"),
     [
         ("greedy", "valid", "1 stage, 1 micro-batch: stage 0, action 0 (F0): holds 1 live activations"),
+        ("small", "valid", "2 stages, 2 micro-batches: stage 0 deadlocks in B0"),
         ("raising", "valid", "raised ValueError for 1 stage and 1 micro-batch: no rows today (at "),
         ("late", "valid", "2 stages, 1 micro-batch: stage 0, action 1 (B0): its input arrives later"),
         ("changing", "the same each time", "it is another one the second time"),

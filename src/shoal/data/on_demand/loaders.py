@@ -5,6 +5,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
+from multiprocessing.util import get_temp_dir
 from typing import Any
 
 import torch
@@ -81,8 +82,10 @@ class Loaders:
         if self._results is not None:
             self._results = iter(self._loader)
             return
-        # If another thread held the lock while this one forks, it would stay locked in the new process.
+        # If another thread held a lock while this one forks, it would stay locked in the new process: this one, and
+        # that of `tempfile`, which is taken until the folder is known where processes hand tensors to each other.
         with ONE_AT_A_TIME, _keeping_handler(signal.SIGCHLD):
+            get_temp_dir()
             self._results = iter(self._loader)
 
     def _next(self, numbers: Tensor, draw: Draw) -> Read | Fault | None:
@@ -93,9 +96,10 @@ class Loaders:
             return None
         try:
             found = next(self._results)
-        except RuntimeError as error:
+        except (RuntimeError, OSError, EOFError) as error:  # it may end between sending a part and its memory
+            reason = str(error) or type(error).__name__
             raise DataError(
-                f"data {self._name}: a loader process ended before its work was done: {error}",
+                f"data {self._name}: a loader process ended before its work was done: {reason}",
                 f"If memory was short, use fewer than --data.loaders {self._count}.",
             ) from error
         self._planned.popleft()

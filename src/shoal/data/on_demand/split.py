@@ -41,6 +41,8 @@ class Reader(NamedTuple):
 
 def on_demand(source: Source, outputs: int | None, num_loaders: int) -> "OnDemand":
     """All samples of a source; `outputs` is the number of classes or tokens, where it is known."""
+    if outputs is None and source.labels is not None:
+        outputs = max(1, 1 + int(source.labels.max()))
     return Reader(source, Form.of(source, outputs), num_loaders).split(torch.arange(len(source)))
 
 

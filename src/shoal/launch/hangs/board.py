@@ -24,12 +24,14 @@ VARIABLE = "SHOAL_BOARD"
 SLOTS, SLOT = 64, 512
 """Calls that are kept of each worker, and bytes of each."""
 HEADER = 64
-CONFIRM_S = 0.002
-"""After this time a note that was read while it was written is whole."""
+CONFIRM_S = 30.0
+"""How long another worker's note may stand before torch has issued the call or refused it."""
 _NUMBER = struct.Struct("=Q")
 _WAIT = struct.Struct("=QQ")
 """Since when, and where the call is noted."""
 _NOTHING = bytes(8)
+_ISSUED = 1 << 63
+"""Added to the number of a call once torch has issued it."""
 AREA = HEADER + (SLOTS + 1) * SLOT
 """Bytes of a rank: requests, wait, last change; its last message; its last collectives."""
 
@@ -96,9 +98,17 @@ class Board:
         self._memory[at + 8 : at + 8 + len(packed)] = packed
         _NUMBER.pack_into(self._memory, at, number)
 
+    def issued(self, at: int, number: int) -> None:
+        """Note that torch has issued the call that is noted there."""
+        _NUMBER.pack_into(self._memory, at, number | _ISSUED)
+
+    def withdraw(self, at: int) -> None:
+        """Remove the note of a call that torch has refused."""
+        _NUMBER.pack_into(self._memory, at, 0)
+
     def may_differ(self, at: int, number: int, packed: bytes) -> bool:
         """Whether another worker's note of this number has other bytes."""
-        if _NUMBER.unpack_from(self._memory, at)[0] != number:
+        if self._get(at) & ~_ISSUED != number:
             return False
         return self._memory[at + 8 : at + 8 + len(packed)] != packed
 
@@ -139,16 +149,23 @@ class Board:
         found = [self._read(first + place * SLOT) for place in range(SLOTS)]
         return sorted((call for call in found if call is not None), key=lambda call: call.number)
 
-    def differing(self, call: Call, ranks: Sequence[int], other: int) -> dict[int, Call]:
-        """The calls of these ranks of this number, if that of rank `other` really differs; else nothing."""
-        theirs = self.call(other, call.key, call.number)
-        if theirs is None or theirs.agrees(call):
-            return {}
-        time.sleep(CONFIRM_S)
-        if self.call(other, call.key, call.number) != theirs:
-            return {}
-        known = {rank: self.call(rank, call.key, call.number) for rank in ranks}
-        return {rank: found for rank, found in known.items() if found is not None}
+    def differing(self, rank: int, call: Call, ranks: Sequence[int], other: int) -> dict[int, Call]:
+        """The calls of these ranks of this number, if that of rank `other` really differs; else nothing.
+
+        The other's call counts once torch has issued it: until then, torch may refuse it. Of two that have not been
+        issued, worker `rank` waits if it has the higher rank, and the other goes on.
+        """
+        at, deadline = self.slot(other, checksum(call.key), call.number), time.monotonic() + CONFIRM_S
+        while True:
+            is_issued = bool(self._get(at) & _ISSUED)
+            theirs = self.call(other, call.key, call.number)
+            if theirs is None or theirs.agrees(call) or (not is_issued and rank < other):
+                return {}
+            if is_issued or time.monotonic() > deadline:
+                break
+            time.sleep(0.001)
+        known = {each: self.call(each, call.key, call.number) for each in ranks}
+        return {each: found for each, found in known.items() if found is not None}
 
     def _area(self, rank: int) -> int:
         return HEADER + rank * AREA
@@ -157,7 +174,7 @@ class Board:
         return _NUMBER.unpack_from(self._memory, at)[0]
 
     def _read(self, at: int) -> Call | None:
-        number = self._get(at)
+        number = self._get(at) & ~_ISSUED
         with contextlib.suppress(ValueError):
             return Call.unpacked(number, self._memory[at + 8 : at + SLOT]) if number else None
         return None

@@ -87,8 +87,7 @@ def _mismatch(one: Standing, standings: Sequence[Standing]) -> Verdict | None:
     call = one.call
     if call is None or call.is_message:
         return None
-    number = call.key, call.number
-    made = {each.rank: each.calls[number] for each in standings if number in each.calls} | {one.rank: call}
+    made = {each.rank: found for each in standings if (found := each.made(call.key, call.number))}
     ranks, calls = list(made), list(made.values())
     if all(each.agrees(call) for each in calls):
         return None

@@ -54,6 +54,12 @@ class Standing:
         own = [] if self.call is None or self.call.is_message or self.call.key != key else [self.call.number]
         return max([number for group, number in self.calls if group == key] + own, default=0)
 
+    def made(self, key: str, number: int) -> Call | None:
+        """Its collective of this number, also if it was stopped before that."""
+        at = self.call
+        is_there = at is not None and not at.is_message and (at.key, at.number) == (key, number)
+        return at if is_there else self.calls.get((key, number))
+
     def place(self) -> Place | None:
         """The innermost line of the user's code, else of any."""
         users = [each for each in self.stack if each.is_users]

@@ -48,10 +48,24 @@ class _Group:
         self.ranks: list[int] = dist.get_process_group_ranks(group)
         place = self.ranks.index(rank)
         self.neighbours = {self.ranks[place - 1], self.ranks[(place + 1) % len(self.ranks)]} - {rank}
+        self.messages = 0
+        """How many messages torch has counted among the collectives, as it does with gloo."""
+        self.counts_messages: bool | None = None
+        """Known after the first message."""
         self.issued = -1
         """How many collectives torch had counted before the last one that was noted."""
         self.kinds: dict[tuple[object, ...], tuple[Call, bytes]] = {}
         """Calls that were made before, without their numbers, and packed."""
+
+    def number_before(self, group: Any) -> int:
+        """The number of the last collective, counting what C++ has issued."""
+        return group._get_sequence_number_for_group() - self.messages
+
+    def count_message(self, group: Any, before: int) -> None:
+        """Take note of a message that torch has issued after that collective."""
+        if self.counts_messages is None:
+            self.counts_messages = self.number_before(group) > before
+        self.messages += self.counts_messages
 
 
 class _Noted(NamedTuple):
@@ -97,11 +111,16 @@ class Watched:
                 work = method(group, *args, **kwargs)
             except Exception:
                 if noted is not None:  # refused: the next call has the same number
-                    self._board.note(noted.at, 0, b"")
+                    self._board.withdraw(noted.at)
                     self._groups[group].issued = -1
                 raise
-            if noted is not None and work is not None:
-                self._open[work] = noted
+            if noted is not None:
+                if noted.kind.is_message:
+                    self._groups[group].count_message(group, noted.number - 1)
+                else:
+                    self._board.issued(noted.at, noted.number)
+                if work is not None:
+                    self._open[work] = noted
             return work
 
         return issue
@@ -145,7 +164,7 @@ class Watched:
         """Note a call on the board; raise if a neighbour has noted another one as this collective."""
         known, board = self._known(group), self._board
         call, packed = self._kind(known, operation, args)
-        issued: int = group._get_sequence_number_for_group()  # what C++ issues counts, too
+        issued = known.number_before(group)
         number = issued + 1
         if call.is_message:
             at = board.message_slot(self._rank)
@@ -163,10 +182,13 @@ class Watched:
         return _Noted(call, number, at)
 
     def _refuse(self, call: Call, known: _Group, other: int) -> None:
-        differing = self._board.differing(call, known.ranks, other)
+        differing = self._board.differing(self._rank, call, known.ranks, other)
         if differing:
             self.error = mismatch(call.number, {rank: str(each) for rank, each in differing.items()})
             self.waited_in = call
+            # As after a call that torch refuses: a program may catch this, and go on.
+            self._board.withdraw(self._board.slot(self._rank, known.checksum, call.number))
+            known.issued = -1
             raise self.error
 
     def _kind(self, known: _Group, operation: Operation, args: tuple[Any, ...]) -> tuple[Call, bytes]:

@@ -24,20 +24,13 @@ from shoal.comm.rendezvous.secret import inheritable, new_secret, without_secret
 from shoal.comm.rendezvous.store import listen, serve
 from shoal.config.checks import check_memory
 from shoal.launch.cores import threads_per_worker
+from shoal.launch.handles import WorkerHandle, end_all, start
 from shoal.launch.hangs.board import VARIABLE as BOARD_VARIABLE
 from shoal.launch.hangs.board import board_for
 from shoal.launch.process.child import ChildProcess, start_program
 from shoal.launch.process.orphans import OrphanKiller, orphan_killer
 from shoal.launch.process.template import Template, template_for
-from shoal.launch.supervise import (
-    Listener,
-    Policy,
-    SignalRelay,
-    WorkerHandle,
-    end_all,
-    start,
-    supervise,
-)
+from shoal.launch.supervise import Listener, Policy, SignalRelay, supervise
 
 STORE_TIMEOUT_S = 60.0
 

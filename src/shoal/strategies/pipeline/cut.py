@@ -64,7 +64,8 @@ def layers_of(model: nn.Module, order: Order | None = None) -> list[NamedLayer]:
         raise ConfigError(
             f"cannot cut {type(model).__name__} into stages: the order of its layers is unknown",
             "Make the model an nn.Sequential, or give it a method as_sequence() that returns (name, module) pairs. "
-            "A program that calls shoal.Pipeline can pass example=inputs, which shows the order.",
+            "The order is observed where the model's input is one tensor, not a dictionary or a tuple; a program that "
+            "calls shoal.Pipeline passes it as example=inputs.",
         )
     return list(_flat("", model))
 
