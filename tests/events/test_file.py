@@ -224,3 +224,20 @@ def test_after_a_flush_a_crash_loses_nothing(tmp_path):
             events.append({"event": "x", "n": n})
         events.flush()
         assert [record["n"] for record in read_events(path)] == list(range(100))
+
+
+def test_damage_after_a_first_reading_is_noticed(tmp_path):
+    (tmp_path / "config.toml").write_text(run_id_line("5eed"))
+    path = RunFolder(tmp_path).events()
+    with EventFile(path) as events:
+        events.append({"event": "start", "step": 0, "run_id": "5eed", "rank": 0})
+        events.append({"event": "x", "n": 1})
+    assert len(read_events(path)) == len(read_events(path)) == 2
+    status = path.stat()
+    path.write_bytes(path.read_bytes().replace(b'"n":1', b'"n":2'))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+    with pytest.raises(ConfigError):
+        read_events(path)
+    (tmp_path / "config.toml").write_text(run_id_line("0ther"))
+    with pytest.raises(ConfigError):
+        read_events(path)

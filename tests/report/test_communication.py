@@ -1,6 +1,7 @@
 """Waiting distinguished from moving: hand-made events in, known seconds out."""
 
 import json
+import sys
 
 import pytest
 
@@ -206,3 +207,30 @@ def test_the_parts_of_a_step_add_up_to_it_though_one_step_computed_for_longer_th
     (found,) = communication(write(tmp_path / "run", steps))
     assert found.compute == pytest.approx((6 + 15 + 6) / 30)
     assert found.own + found.move + found.wait == pytest.approx(1.0)
+
+
+def test_windows_of_a_long_run_have_the_shares_of_all_its_steps(tmp_path, monkeypatch):
+    def steps(arrives):
+        for number in range(200):
+            kept = number % 5 == 0
+            calls = [call("all_reduce", 1, arrives, 9)] if kept else []
+            record = step(number, calls, move_ms=9 - arrives, compute_ms=arrives, kept=kept)
+            spans = {"spans": record.pop("spans")} if kept else {}
+            counted = {"blocked_ns": (9 - arrives) * MS, "sent_bytes": 7, "mapped_bytes": 2}
+            yield record | counted | spans
+
+    folder = write(tmp_path / "run", steps(4), steps(8))
+    whole = communication(folder)
+    module = sys.modules[communication.__module__]
+    monkeypatch.setattr(module, "MOST_STEPS", 60)
+    monkeypatch.setattr(module, "WINDOW", 10)
+    for of_all, of_windows in zip(whole, communication(folder), strict=True):
+        assert (of_windows.steps, of_windows.steps_kept) == (of_all.steps, of_all.steps_kept)
+        assert (
+            (of_windows.sent_bytes, of_windows.mapped_bytes)
+            == (of_all.sent_bytes, of_all.mapped_bytes)
+            == (1400, 400)
+        )
+        for name in ("train_s", "compute_s", "move_s", "wait_s", "encode_s", "data_s"):
+            assert getattr(of_windows, name) == pytest.approx(getattr(of_all, name))
+        assert len(of_windows.facts.own_s) < len(of_all.facts.own_s)

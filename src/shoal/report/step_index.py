@@ -28,7 +28,7 @@ from shoal.report.meetings import event_files
 _STEP = re.compile(
     rb'\{"event": ?"step", ?"step": ?(\d+),(?: ?"epoch": ?\d+,)?(?: ?"samples": ?(\d+), ?"loss": ?([^,]+),)?'
     rb'[^\[{]*?"seconds": ?([^,}]+)'
-    rb'(?:, ?"totals_ns": ?\{[^}]*\}, ?"blocked_ns": ?\d+, ?"sent_bytes": ?(\d+), ?"mapped_bytes": ?(\d+))?'
+    rb'(?:, ?"totals_ns": ?\{[^}]*\}, ?"blocked_ns": ?\d+, ?"sent_bytes": ?(\d+)(?:, ?"mapped_bytes": ?(\d+))?)?'
 )
 COLUMNS = 9
 NAN = b"nan"
