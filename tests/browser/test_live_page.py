@@ -3,13 +3,19 @@
 import pytest
 from growing import Growing
 from looking import SCREENS, Cable, violations
-from playwright.sync_api import expect
 
 from shoal.watch.address import listener, new_token, url_of
 from shoal.watch.page import LivePage
 from shoal.watch.server import serving
 
 pytestmark = pytest.mark.browser
+
+
+def expect(found):
+    """Waits until a part of the page is as a test expects it. Other tests run without the package."""
+    from playwright.sync_api import expect
+
+    return expect(found)
 
 
 @pytest.fixture

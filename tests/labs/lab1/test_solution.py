@@ -57,14 +57,14 @@ def test_the_solution_trains(name, lr):
     assert curve[0][0] == (128 if name == "gd" else 16)
 
 
-@pytest.mark.parametrize("lang", ["en", "zh"])
-def test_the_skeleton_runs_up_to_its_first_task(tmp_path, monkeypatch, lang):
+@pytest.mark.parametrize(("lang", "task"), [("en", "Task batches: "), ("zh", "任务 batches：")])
+def test_the_skeleton_runs_up_to_its_first_task(tmp_path, monkeypatch, lang, task):
     start("1", tmp_path, lang)
     folder = tmp_path / "task1" / "pytorch"
     monkeypatch.syspath_prepend(str(folder))
     monkeypatch.delitem(sys.modules, "MyOptimizer", raising=False)
     monkeypatch.setattr(sys, "argv", ["model.py", "--optimizer", "gd", "--passes", "1"])
     monkeypatch.chdir(folder)
-    with pytest.raises(NotImplementedError, match="Task batches: "):
+    with pytest.raises(NotImplementedError, match=task):
         runpy.run_path(str(folder / "model.py"), run_name="__main__")
     monkeypatch.delitem(sys.modules, "MyOptimizer", raising=False)

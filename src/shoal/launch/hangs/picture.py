@@ -64,7 +64,7 @@ def short(path: str) -> str:
     """A path below the current folder without it; of a long one the end.
 
     >>> short("/" + "long/" * 20 + "train.py")
-    '…/long/long/long/long/train.py'
+    '…/long/long/long/long/long/train.py'
     """
     here = os.path.relpath(path) if os.path.isabs(path) else path
     path = path if here.startswith("..") else here

@@ -1,7 +1,7 @@
 """Plants causes of slow steps in runs and programs, and counts how often the right one is the first finding.
 
-    python tests/findings/planted.py [NAME …]         each cause, or those whose names are given
-    python tests/findings/planted.py --healthy 50     runs without a cause: nothing but `busy` may be found
+    python tests/findings/planted_causes.py [NAME …]         each cause, or those whose names are given
+    python tests/findings/planted_causes.py --healthy 50     runs without a cause: nothing but `busy` may be found
 
 On a busy machine the findings may only say so: such a run is counted as busy, and made again up to --tries times.
 """

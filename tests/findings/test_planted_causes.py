@@ -1,9 +1,9 @@
-"""A quarter of the planted causes and of the healthy runs; `planted.py` makes all of them."""
+"""A quarter of the planted causes and of the healthy runs; `planted_causes.py` makes all of them."""
 
 from itertools import chain
 
 import pytest
-from planted import CASES, LOOPS, PROFILE, findings_of, healthy, tried, verdict
+from planted_causes import CASES, LOOPS, PROFILE, findings_of, healthy, tried, verdict
 
 from shoal.compare.remark import Remark
 from shoal.report.communication import communication
