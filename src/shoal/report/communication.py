@@ -31,7 +31,7 @@ from shoal.report.meetings import arrivals, event_files, meetings, waiting_ns
 from shoal.report.step_index import COLUMNS, StepIndex, read_index
 
 WARM_UP_STEPS = 2
-MOST_STEPS, WINDOW = 10_000, 200
+MOST_STEPS, WINDOW = 5_000, 200
 """Of longer runs the shares are computed from windows of so many steps, which have about so many steps together."""
 SECONDS = ("train_s", "compute_s", "move_s", "wait_s", "encode_s", "data_s")
 """The parts of `RankShares` that grow with the number of steps."""

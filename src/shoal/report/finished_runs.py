@@ -16,6 +16,7 @@ from shoal.errors import ShoalError
 from shoal.events.file import Record, check_events, read_events
 from shoal.events.folder import RunFolder
 from shoal.events.steps import settled
+from shoal.report.step_index import read_index
 
 Array = NDArray[np.float64]
 
@@ -76,18 +77,27 @@ def read_run(path: Path) -> Run:
     if folder.is_profile:
         return _read_profile(folder)
     with naming_damage(folder):
-        records = settled(read_events(folder.events()))
-        steps = [record for record in records if record["event"] == "step"]
+        index = read_index(0, folder.events())
+        table = index.table
+        if index.problem or np.isnan(table[:, 4:6]).any():
+            read_events(folder.events())  # names the damage
+            raise folder.damaged(index.problem or f"{folder.events().name} has steps without samples or loss")
         config, result = from_tree(read_recipe(str(folder.config))), folder.read_result()
         check_events(folder, result)
         # Workers of a parameter server record only the steps of which they had a share.
-        has_all = result.get("server") or [record["step"] for record in steps] == [*range(result["steps"])]
+        has_all = result.get("server") or table[:, 0].tolist() == [*range(result["steps"])]
         if folder.run_id and not has_all:
             raise folder.damaged(f"{folder.events().name} does not have all {result['steps']} steps")
-        validations = tuple(record for record in records if record["event"] == "validation")
-        samples = sum(record["samples"] for record in steps)
-        rates = np.array([record["lr"] for record in steps if "lr" in record], dtype=np.float64)
-        return Run(folder, config, curve_of(steps), samples, result, validations, rates)
+        validations = tuple(each for each in settled(index.events) if each["event"] == "validation")
+        numbers, seconds, samples, loss, rates = table[:, [0, 1, 4, 5, 9]].T.copy()
+        curve = Curve(numbers, _before(np.cumsum(samples)), _before(seconds), loss)
+        known = rates[~np.isnan(rates)]
+        return Run(folder, config, curve, int(samples.sum()), result, validations, known)
+
+
+def _before(values: Array) -> Array:
+    """Each value before it was added to: from zero on, without the last."""
+    return np.concatenate([[0.0], values])[:-1]
 
 
 def _read_profile(folder: RunFolder) -> Run:

@@ -9,6 +9,7 @@ import math
 import re
 from array import array
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -26,12 +27,12 @@ from shoal.files import open_file
 from shoal.report.meetings import event_files
 
 _STEP = re.compile(
-    rb'\{"event": ?"step", ?"step": ?(\d+),(?: ?"epoch": ?\d+,)?(?: ?"samples": ?(\d+), ?"loss": ?([^,]+),)?'
-    rb'[^\[{]*?"seconds": ?([^,}]+)'
-    rb'(?:, ?"totals_ns": ?\{[^}]*\}, ?"blocked_ns": ?\d+, ?"sent_bytes": ?(\d+)(?:, ?"mapped_bytes": ?(\d+))?)?'
+    rb'\{"event":"step","step":(\d+),"epoch":\d+,"samples":(\d+),"loss":([^,]+),"lr":([^,]+),"seconds":([^,]+),'
+    rb'"totals_ns":\{[^}]*\},"blocked_ns":\d+,"sent_bytes":(\d+),"mapped_bytes":(\d+)'
 )
-COLUMNS = 9
-NAN = b"nan"
+"""As a run writes its steps. Others, of profiles and of older versions, are read as JSON, which takes longer."""
+COLUMNS = 10
+_OPTIONAL = ("samples", "loss", "sent_bytes", "mapped_bytes", "lr")
 
 
 @dataclass
@@ -44,7 +45,7 @@ class StepIndex:
     """COLUMNS of each step: its number; the seconds of training at its end; where its line begins; how often the run
     had been started before, since the worker may then have another clock; its samples and its loss, NaN for a user's
     own program; whether it kept its spans; the bytes that it sent, and how many of them were mapped, NaN if not
-    counted."""
+    counted; the learning rate, NaN if not recorded."""
     clocks: list[list[ClockOffset]] = field(default_factory=lambda: [[]])
     workers: int = 1
     """How many workers the run has, parameter servers included."""
@@ -96,20 +97,19 @@ class StepIndex:
 
     def add_line(self, offset: int, line: bytes) -> Record | None:
         """Note a line of the file; the record of an event that is no step."""
+        attempt = len(self.clocks) - 1
         if step := _STEP.match(line):
-            number, samples, loss, seconds, sent, mapped = map(float, step.groups(NAN))
+            number, samples, loss, lr, seconds, sent, mapped = map(float, step.groups())
             is_short = line.startswith(b',"crc"', step.end())  # most lines: they need not be searched
-            is_kept = not is_short and (b'"spans":' in line or b'"calls":' in line)
-            attempt = len(self.clocks) - 1
-            self.rows.extend((number, seconds, offset, attempt, samples, loss, is_kept, sent, mapped))
+            is_kept = not is_short and b'"spans":' in line
+            self.rows.extend((number, seconds, offset, attempt, samples, loss, is_kept, sent, mapped, lr))
             return None
         record: Record = json.loads(line)
-        if record["event"] == "step":  # of an older version, in another order
-            counted = [record.get(name, math.nan) for name in ("sent_bytes", "mapped_bytes")]
-            measured = [record.get(name, math.nan) for name in ("samples", "loss")]
+        if record["event"] == "step":
             is_kept = "spans" in record or "calls" in record
-            place = (offset, len(self.clocks) - 1, *measured, is_kept, *counted)
-            self.rows.extend((record["step"], record["seconds"], *place))
+            samples, loss, sent, mapped, lr = (record.get(name, math.nan) for name in _OPTIONAL)
+            place = (record["step"], record["seconds"], offset, attempt)
+            self.rows.extend((*place, samples, loss, is_kept, sent, mapped, lr))
             return None
         self.events.append(record)
         self._add_event(record)
@@ -133,8 +133,11 @@ class StepIndex:
 
 def read_index(rank: int, path: Path) -> StepIndex:
     """The index of an event file, up to the first damage, which becomes its `problem`; read again only if changed."""
-    status = path.stat()
-    return _read_index(rank, path, status.st_ino, status.st_size, status.st_mtime_ns)
+    state: tuple[int, ...] = ()
+    with suppress(OSError):  # which is the problem of the index
+        status = path.stat()
+        state = status.st_ino, status.st_size, status.st_mtime_ns
+    return _read_index(rank, path, *state)
 
 
 @lru_cache(maxsize=64)
