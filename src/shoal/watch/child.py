@@ -15,7 +15,7 @@ from pathlib import Path
 from shoal.watch.address import listener, new_token, url_of
 
 END = b"\n"
-"""The line that ends the process; a path has a line of its own before it."""
+"""The line that ends the process; the secret and the run folder have lines of their own before it."""
 NICE = 5
 WAIT_S = 10.0
 
@@ -25,12 +25,13 @@ def watched(lang: str = "en") -> Generator[tuple[str, Callable[[Path], None]]]:
     """Within this context a process serves a page: its URL, and what to call with the run folder once it is there."""
     listening, token = listener(), new_token()
     url = url_of(listening, token)
-    words = ["-P", "-m", "shoal.watch.child", str(listening.fileno()), token, lang]
+    words = ["-P", "-m", "shoal.watch.child", str(listening.fileno()), lang]
     with listening:
         process = subprocess.Popen(
             [sys.executable, *words], stdin=subprocess.PIPE, pass_fds=[listening.fileno()]
         )
     assert process.stdin is not None
+    _write(process, token.encode() + b"\n")  # other users can read the words of a command
 
     def tell(folder: Path) -> None:
         _write(process, os.fsencode(folder.resolve()) + b"\n")
@@ -55,10 +56,11 @@ def _write(process: "subprocess.Popen[bytes]", line: bytes) -> None:
         process.stdin.flush()
 
 
-def main(descriptor: int, token: str, lang: str) -> None:
+def main(descriptor: int, lang: str) -> None:
     """Serve until the launcher says that it is enough, or is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C lets the run save; the page shows that
     os.nice(NICE)
+    token = sys.stdin.buffer.readline().rstrip(b"\n").decode()
     folder = sys.stdin.buffer.readline().rstrip(b"\n")
     if not folder:
         return
