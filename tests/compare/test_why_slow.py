@@ -12,7 +12,7 @@ from shoal.report.words import page_words
 
 LANGUAGES = {lang: page_words(lang, "shoal.compare") for lang in ("en", "zh")}
 MS = 1_000_000
-SLOW, EVEN = ((3, 0.2, 1), (9, 0.2, 1)), ((9.6, 0.2, 0),) * 2
+SLOW, EVEN, MOVING = ((3, 0.2, 1), (9, 0.2, 1)), ((9.6, 0.2, 0),) * 2, ((5, 4.5, 0),) * 2
 
 
 def work(data, compute):
@@ -123,6 +123,12 @@ def test_facts_without_times_hold_on_a_busy_machine(tmp_path):
     path = write_profile(tmp_path / "it", ranks=EVEN, not_scheduled=0.4, closing=memory(950, 300))
     found = findings(compare([path]), LANGUAGES["en"])
     assert [remark.kind for remark in found] == ["memory", "busy"]
+
+
+def test_what_has_a_reason_comes_before_exchanges_that_take_long_without_one(tmp_path):
+    path = write_profile(tmp_path / "it", ranks=MOVING, closing=unused("head.weight"))
+    found = findings(compare([path]), LANGUAGES["en"])
+    assert [remark.kind for remark in found] == ["unused", "moves"]
 
 
 def test_a_worker_with_a_larger_share_is_told_from_a_slow_one(tmp_path):

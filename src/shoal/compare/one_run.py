@@ -2,7 +2,7 @@
 
 The rules are in `why_slow.py` and `verdict.py`. A comparison sets a run's numbers beside other runs; here they stand
 alone, so a cause counts only where the 99.9 % interval of its cost over the steps is above MATTERS. The cause that
-costs the most comes first, and facts whose cost in time is unknown come last.
+costs the most comes first, then facts whose cost in time is unknown, then exchanges that take long without a reason.
 
 On a busy machine times mean little. RunDelay measures for how long a thread was ready and got no core, so a cause is
 still evident if it costs more than twice that and MATTERS: other programs cannot have taken so much. All smaller ones
@@ -50,13 +50,22 @@ def findings(run: Comparison, words: Words) -> list[Remark]:
     delay = MARGIN * (entry.not_scheduled or 0.0) if entry.was_delayed else 0.0
     costs = {rule: cost(entry) for rule, cost in CAUSES.items()}
     evident = [rule for rule, cost in costs.items() if cost and cost >= delay + MATTERS * entry.was_delayed]
-    found = [each for rule in sorted(evident, key=lambda rule: -costs[rule]) for each in rule(run, words)]
+    evident.sort(key=lambda rule: -costs[rule])
+    general = [rule for rule in evident if _is_general(rule, entry)]
+    found = [each for rule in evident if rule not in general for each in rule(run, words)] + facts
+    found += [each for rule in general for each in rule(run, words)]
     if entry.was_delayed:
-        found += facts
         return [*found, _busy(entry, words)] if entry.workers > 1 or found else []
-    if entry.workers > 1 and not found:
-        found = [*_exchanges(run, entry, words)]
-    return [*found, *facts] or [*_efficient(entry, words)]
+    if entry.workers > 1 and not evident:
+        found += _exchanges(run, entry, words)
+    return found or [*_efficient(entry, words)]
+
+
+def _is_general(rule: Rule, entry: ComparedRun) -> bool:
+    """Whether a rule says only that time passes, and not why: what has a reason comes before it."""
+    return (rule is moving and why_moving(entry) == "moves") or (
+        rule is waiting and slow_worker(entry) is None
+    )
 
 
 def _busy(entry: ComparedRun, words: Words) -> Remark:

@@ -35,7 +35,7 @@ def test_the_skeleton_tells_its_first_task_and_comes_with_digits(tmp_path, nurse
     files = skeleton("3", "zh")
     assert sum(path.suffix == ".gz" for path in files) == 4
     _, outputs = forked(nursery, lay_out(tmp_path, files, "task3", samples=20), "check_sampler.py")
-    assert "NotImplementedError: Task " in outputs[0]
+    assert "NotImplementedError: 任务 set_epoch：" in outputs[0]
 
 
 def test_the_solution_passes_its_own_check(capsys):

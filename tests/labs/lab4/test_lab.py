@@ -80,9 +80,13 @@ def test_a_stage_over_rpc_counts_no_evaluation_as_a_part_of_a_step(finished):
 def test_tables_and_findings_have_the_same_bubbles(finished):
     folder = finished[0].folder
     found = {(row["claim"], row["number"]): row["value"] for row in rows(folder, "findings")}
-    for row in rows(folder, "microbatches"):
-        shown = f"count {row['micro-batches']}, measured {row['bubble (%)']}"
-        assert shown in found["bubble_as_formula", "bubbles"]
+    for place, row in enumerate(rows(folder, "microbatches")):
+        for number, column in (
+            ("count", "micro-batches"),
+            ("measured", "bubble (%)"),
+            ("formula", "formula (%)"),
+        ):
+            assert found["bubble_as_formula", f"bubbles, {place}, {number}"] == row[column]
 
 
 def test_the_report_is_whole_in_both_languages(finished, in_chinese):
