@@ -52,13 +52,14 @@ def findings(run: Comparison, words: Words) -> list[Remark]:
     evident = [rule for rule, cost in costs.items() if cost and cost >= delay + MATTERS * entry.was_delayed]
     evident.sort(key=lambda rule: -costs[rule])
     general = [rule for rule in evident if _is_general(rule, entry)]
-    found = [each for rule in evident if rule not in general for each in rule(run, words)] + facts
-    found += [each for rule in general for each in rule(run, words)]
+    reasons = [each for rule in evident if rule not in general for each in rule(run, words)]
+    others = [each for rule in general for each in rule(run, words)]
     if entry.was_delayed:
+        found = [*reasons, *facts, *others]
         return [*found, _busy(entry, words)] if entry.workers > 1 or found else []
-    if entry.workers > 1 and not evident:
-        found += _exchanges(run, entry, words)
-    return found or [*_efficient(entry, words)]
+    if entry.workers > 1 and not (reasons or others):
+        others = [*_exchanges(run, entry, words)]
+    return [*reasons, *facts, *others] or [*_efficient(entry, words)]
 
 
 def _is_general(rule: Rule, entry: ComparedRun) -> bool:
