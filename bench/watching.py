@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 
@@ -33,7 +34,7 @@ def processor_s(folder: Path, epochs: int, own_s: list[float] | None) -> float:
         assert process.stdout is not None
         if own_s is not None:
             url = process.stdout.readline().strip()
-            threading.Thread(target=_read, args=(url, own_s), daemon=True).start()
+            threading.Thread(target=_read, args=(url, process.pid, own_s), daemon=True).start()
         process.stdout.read()
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
@@ -42,19 +43,22 @@ def processor_s(folder: Path, epochs: int, own_s: list[float] | None) -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def _read(url: str, own_s: list[float]) -> None:
+def _read(url: str, launcher: int, own_s: list[float]) -> None:
     """Follow the page until it ends."""
     for name in ("", "page.css", "timeline.js", "watch.js", "events"):
         with urllib.request.urlopen(url + name) as answer:
             ends = (line for line in answer if line.startswith(b"event: end"))
-            own_s.extend(_of_process(url.split("/")[3]) for _ in ends)
+            own_s.extend(_of_page(launcher) for _ in ends)
 
 
-def _of_process(token: str) -> float:
-    """Processor seconds so far of the process that has a secret among its words."""
-    found = next(path for path in Path("/proc").glob("[0-9]*/cmdline") if token in path.read_text())
-    fields = found.with_name("stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def _of_page(launcher: int) -> float:
+    """Processor seconds so far of the launcher's child that serves the page."""
+    for words in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # other processes end meanwhile
+            fields = words.with_name("stat").read_text().rpartition(")")[2].split()
+            if int(fields[1]) == launcher and "shoal.watch.child" in words.read_text():
+                return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return 0.0
 
 
 def main() -> int:
