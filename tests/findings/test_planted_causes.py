@@ -32,7 +32,11 @@ def test_the_right_cause_comes_first(name, tmp_path):
 @pytest.mark.long
 @pytest.mark.parametrize("number", range(0, 48, 4))
 def test_nothing_is_found_in_a_healthy_run_unless_the_machine_is_busy(number):
-    judged, found = tried(healthy(number), tries=1)
+    """Within three tries: on a virtual machine one core may be slower for a while, which this system does not see."""
+    judged, found = "wrong", list[Remark]()
+    for _ in range(3):
+        if judged == "wrong":
+            judged, found = tried(healthy(number), tries=1)
     assert judged != "wrong", found
 
 
