@@ -41,7 +41,7 @@ class Slow(NamedTuple):
     rank: int
     quick: int
     cost: float
-    """By how much its own work is longer than that of the quickest worker."""
+    """How much longer its own work takes than the quickest worker's, as a part of the step."""
     why: Why
     """The kind of work in which the two differ most; `batches` if it has more samples."""
     slow_s: float
@@ -153,7 +153,7 @@ def _median_work(rank: RankShares, kind: Work, steps: Sequence[int]) -> float:
 
 
 def loading_cost(entry: ComparedRun) -> float:
-    """What all workers wait for their data; that of one slow worker is a cause of its own."""
+    """The time in which all workers wait for their data; a single slow worker is a cause of its own."""
     slow = slow_worker(entry)
     return 0.0 if slow and slow.why == "data" else cost_of(part(entry, "data"))
 

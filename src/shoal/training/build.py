@@ -104,9 +104,8 @@ def build(
     workers = group.size - config.num_servers
     _check_work(config, dataset, model, workers, device)
     span = SpanRecorder(clock or clock_of(device))
-    train = config.train
-    batch_size, epoch_samples = epoch_of(train, len(dataset.train))
-    steps = total_steps(epoch_samples, batch_size, train.epochs, train.steps)
+    batch_size, epoch_samples = epoch_of(config.train, len(dataset.train))
+    steps = total_steps(epoch_samples, batch_size, config.train.epochs, config.train.steps)
     training_clock = TrainingClock(total_steps=steps, span=span)
     mesh, data_axis = _divided(config, group)
     order = check_stages(config, model, few_inputs(dataset))
