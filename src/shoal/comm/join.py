@@ -149,9 +149,7 @@ def join(
     place = place or own_place()
     if kind in ("auto", "nccl"):
         take_gpu(os.environ)
-    world = _worlds.get((os.getpid(), place))
-    if world is None:
-        world = _World(None if place is None else _store_at(place, timeout_s))
+    world = _world_at(place, timeout_s)
     world.groups = [group for group in world.groups if not group.closed]
     for group in world.groups:
         if kind in ("auto", group.kind) or (place is None and group.size == 1):
@@ -163,8 +161,23 @@ def join(
         group = _of_launched(place, store, kind, limit_s, timeout_s, facts)
     world.num_joins += 1
     world.groups.append(group)
-    _worlds[os.getpid(), place] = world
     return group
+
+
+def texts_before_joining(place: WorkerAddress, text: str, timeout_s: float) -> list[str]:
+    """Every worker's text, in rank order. All workers of the place call it, before they join."""
+    store = _world_at(place, timeout_s).store
+    assert store is not None  # there is a place
+    ours = tagged(dist.PrefixStore(f"shoal/{place.attempt}/before", store), place.rank)
+    with ours.kept(), answers_within(timeout_s, place.rank, place.host, place.port):
+        return [card.able for card in meet(ours, place.rank, place.size, timeout_s, able=text)]
+
+
+def _world_at(place: WorkerAddress | None, timeout_s: float) -> _World:
+    key = os.getpid(), place
+    if key not in _worlds:
+        _worlds[key] = _World(None if place is None else _store_at(place, timeout_s))
+    return _worlds[key]
 
 
 def _of_launched(
