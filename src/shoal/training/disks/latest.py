@@ -40,7 +40,14 @@ def latest_of_all(folder: Path, group: Group, disks: Disks, check: Callable[[Pro
         if fault := _missing(folder / name, manifest, copies) or _misfit(folder / name, manifest, check):
             faults[name] = fault
             continue
-        lacking = [keeper for keeper in disks.ring if any(keeper not in copies[file] for file in copies)]
+        lacking = [
+            keeper
+            for keeper in disks.ring
+            if any(
+                keeper not in copies[file] and disks.keep(expected["rank"], keeper)
+                for file, expected in manifest["files"].items()
+            )
+        ]
         _fetch(folder / name, group, disks, manifest, copies, group.rank in keepers)
         if lacking and group.rank == 0:
             whose = " and ".join(disks.name_of(keeper) for keeper in lacking)
