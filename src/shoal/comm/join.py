@@ -161,23 +161,31 @@ def join(
         group = _of_launched(place, store, kind, limit_s, timeout_s, facts)
     world.num_joins += 1
     world.groups.append(group)
+    _worlds[os.getpid(), place] = world
     return group
 
 
-def texts_before_joining(place: WorkerAddress, text: str, timeout_s: float) -> list[str]:
-    """Every worker's text, in rank order. All workers of the place call it, before they join."""
-    store = _world_at(place, timeout_s).store
-    assert store is not None  # there is a place
-    ours = tagged(dist.PrefixStore(f"shoal/{place.attempt}/before", store), place.rank)
-    with ours.kept(), answers_within(timeout_s, place.rank, place.host, place.port):
-        return [card.able for card in meet(ours, place.rank, place.size, timeout_s, able=text)]
+def texts_before_joining(
+    place: WorkerAddress, text: str, timeout_s: float, facts: Mapping[str, str]
+) -> list[str]:
+    """Every worker's text, in rank order. All workers of the place call it before they join, with the same `facts`.
+
+    It counts as a join: a worker that joins at once meets the others here, and facts that differ are an error on all.
+    """
+    rank, size, world = place.rank, place.size, _world_at(place, timeout_s)
+    assert world.store is not None  # there is a place
+    ours = tagged(dist.PrefixStore(f"shoal/{place.attempt}/{world.num_joins}", world.store), rank)
+    with ours.kept(), answers_within(timeout_s, rank, place.host, place.port):
+        cards = meet(ours.within("meet"), rank, size, timeout_s, facts, text)
+    world.num_joins += 1
+    _worlds[os.getpid(), place] = world
+    return [card.able for card in cards]
 
 
 def _world_at(place: WorkerAddress | None, timeout_s: float) -> _World:
-    key = os.getpid(), place
-    if key not in _worlds:
-        _worlds[key] = _World(None if place is None else _store_at(place, timeout_s))
-    return _worlds[key]
+    """What this process has joined at a place, to be noted once it has joined."""
+    world = _worlds.get((os.getpid(), place))
+    return world or _World(None if place is None else _store_at(place, timeout_s))
 
 
 def _of_launched(

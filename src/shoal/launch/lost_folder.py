@@ -10,7 +10,9 @@ from shoal.events.folder import RunFolder, write_whole
 from shoal.files import read_text
 
 
-def restore_settings(folder: Path, place: WorkerAddress | None, timeout_s: float | None = None) -> None:
+def restore_settings(
+    folder: Path, place: WorkerAddress | None = None, timeout_s: float | None = None
+) -> None:
     """Write the settings of the run that is resumed into a `folder` that is empty or not there.
 
     All workers call it, if there are several; each has what the first of them has that is not lost. Checkpoints and
@@ -26,7 +28,8 @@ def restore_settings(folder: Path, place: WorkerAddress | None, timeout_s: float
         kept = {path.name: read_text(path) for path in (run.config, run.description) if path.exists()}
     except OSError as error:
         raise ConfigError(f"cannot read {error.filename}: {error.strerror}") from None
-    texts = texts_before_joining(place, json.dumps(kept), limit_of(timeout_s))
+    facts = {"--resume": "given"}  # as in `facts_of`
+    texts = texts_before_joining(place, json.dumps(kept), limit_of(timeout_s), facts)
     found = next((each for text in texts if run.config.name in (each := json.loads(text))), {})
     if not is_lost or not found:
         return
