@@ -6,6 +6,7 @@ import signal
 
 import pytest
 from launching import environment, free_port, wait_until
+from nodes import needs_nodes, nodes
 from nursery import Nursery
 
 from shoal.cli.main import main
@@ -74,10 +75,10 @@ def weights(parent, place="a"):
     return folder_on(parent, place).read_result()["weights_sha256"]
 
 
-def on_one_disk(parent, strategy, workers, monkeypatch):
-    """The weights of a run of threads, which share a disk."""
+def on_one_disk(parent, strategy, workers, monkeypatch, launcher="threads"):
+    """The weights of a run whose workers share a disk."""
     monkeypatch.syspath_prepend(os.path.dirname(__file__))
-    flags = [*TINY.split(), *strategy.split(), "--launcher", "threads", "--workers", str(workers)]
+    flags = [*TINY.split(), *strategy.split(), "--launcher", launcher, "--workers", str(workers)]
     assert (
         main(["train", *flags, "--quiet", "--name", "run", "--runs-dir", str(parent / "one" / "runs")]) == 0
     )
@@ -130,6 +131,51 @@ def test_three_disks_of_which_one_has_two_workers(train, tmp_path, monkeypatch):
     assert codes == [2] * 4, said
     assert all("no machine here has rank2.safetensors (kept by rank 2 on" in each for each in said)
     assert "Traceback" not in "".join(said)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("strategy", ["server", "rpc"])
+def test_servers_and_stages_of_rpc_have_disks_too(train, tmp_path, monkeypatch, strategy):
+    codes, said = train("ab", f"{NEW} --strategy {strategy} --steps 7")
+    assert codes == [0, 0], said
+    shutil.rmtree(folder_on(tmp_path, "b").path)
+    codes, said = train("ab", f"--resume runs/run --trust-code --steps {STEPS}")
+    assert codes == [0, 0], said
+    workers, launcher = {"server": (1, "threads"), "rpc": (2, "processes")}[strategy]
+    assert weights(tmp_path) == on_one_disk(
+        tmp_path, f"--strategy {strategy}", workers, monkeypatch, "processes"
+    )
+
+
+@pytest.mark.long
+@needs_nodes
+def test_three_machines_with_a_disk_each_and_the_loss_of_one(tmp_path, monkeypatch, capsys, launching_here):
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    words = f"{NEW} --model mlp {STRATEGIES['zero']}".replace("--model dying_save:net ", "").split()
+    with nodes(3, tmp_path) as (cluster, hosts):
+        start = ["launch", *hosts, "--workers", "1", "--", "shoal", "train"]
+        for node in cluster.nodes:
+            node.own(work)
+        assert main([*start, *words, "--steps", "7"]) == 0
+        cluster.nodes[1].own(work)
+        assert main([*start, "--resume", "runs/run", "--steps", str(STEPS)]) == 0
+        assert "rank 1 on node02 lacked parts" in capsys.readouterr().err
+        result = RunFolder(cluster.nodes[0].path(work) / "runs" / "run").read_result()
+    one = [
+        "train",
+        *words,
+        "--workers",
+        "3",
+        "--group",
+        "gloo",
+        "--runs-dir",
+        str(tmp_path / "one"),
+        "--quiet",
+    ]
+    assert main(one) == 0
+    assert result["weights_sha256"] == RunFolder(tmp_path / "one" / "run").read_result()["weights_sha256"]
 
 
 @pytest.mark.long

@@ -113,5 +113,5 @@ def _made(folder: Path, make: Callable[[], object]) -> dict[str, str]:
         return said | {"error": error.message, "hint": error.hint}
     except OSError as error:
         problem = f"cannot write the run folder {folder}: {error.strerror}"
-        return said | {"error": problem, "hint": "Choose another folder with --runs-dir."}
+        return said | {"error": problem, "hint": "Is the disk full, or read-only?"}
     return said
