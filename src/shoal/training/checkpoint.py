@@ -16,6 +16,7 @@ import json
 import shutil
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -128,36 +129,12 @@ def save(
     group = group or alone()
     disks = disks or Disks.one(group.size)
     is_keeper = disks.keeps(group.rank)
-    name = name_of(progress.step)
-    final, beside = folder / name, folder / f"{name}.tmp"
+    final = folder / name_of(progress.step)
+    beside = folder / f"{final.name}.tmp"
     owned = [piece for piece in pieces if piece.is_saved]
-
-    def all_succeed(work: Any) -> list[Any]:
-        """Do one phase on every worker; what each returned, or the first error, on all."""
-        try:
-            answer = {"done": work()}
-        except (OSError, SafetensorError) as error:
-            needed = sum(piece.tensor.nbytes for piece in owned)
-            answer = {"error": f"({needed / 2**20:.1f} MiB needed, {_free(folder)} free): {error}"}
-        answers = [json.loads(text) for text in gather_texts(group, json.dumps(answer))]
-        for rank, each in enumerate(answers):
-            if "error" in each:
-                whose = (
-                    f"{f'rank {rank}' if disks.is_one else disks.name_of(rank)} " if group.size > 1 else ""
-                )
-                raise CheckpointError(
-                    f"{whose}cannot save {folder / name} {each['error']}",
-                    "The checkpoints before it are untouched.",
-                )
-        return [each["done"] for each in answers]
-
-    def prepare() -> None:
-        if not folder.parent.exists():
-            raise FileNotFoundError(f"{folder.parent} was deleted or moved during the run")
-        make_folder(folder)
-        for left in folder.glob("*.tmp"):
-            delete(left)
-        beside.mkdir()
+    if not disks.is_one:  # one manifest for all disks; each worker has measured its own seconds
+        progress = Progress(**json.loads(share_text(group, json.dumps(asdict(progress)))))
+    all_succeed = partial(_all_succeed, group, disks, final, sum(piece.tensor.nbytes for piece in owned))
 
     def copy_to_next_disk(entries: Sequence[Mapping[str, Any]]) -> None:
         files = [
@@ -177,18 +154,11 @@ def save(
         flush(folder)
 
     # Saved before, by this run or by the one it resumes: the state is the same.
-    if not disks.is_one:  # one manifest for all disks; each worker has measured its own seconds
-        progress = Progress(**json.loads(share_text(group, json.dumps(asdict(progress)))))
-    if disks.is_one:
-        is_saved = share_text(group, "saved" if is_keeper and _is_whole(final) else "new") == "saved"
-    else:
-        is_saved = "new" not in gather_texts(
-            group, "saved" if not is_keeper or _is_whole(final, disks, group.rank) else "new"
-        )
-    if is_saved:
+    is_new = is_keeper and not _is_whole(final, disks, group.rank)
+    if not any(gather_texts(group, "new" if is_new else "")):
         return final
     try:
-        all_succeed(prepare if is_keeper else lambda: None)
+        all_succeed(lambda: _prepare(beside) if is_keeper else None)
         written = all_succeed(lambda: _write_tensors(beside, group.rank, owned) if owned else None)
         entries = [entry for entry in written if entry]
         if not disks.is_one:
@@ -204,6 +174,34 @@ def save(
                 with contextlib.suppress(OSError):
                     discard(old)
     return final
+
+
+def _all_succeed(group: Group, disks: Disks, final: Path, needed: int, work: Callable[[], Any]) -> list[Any]:
+    """Do one phase of a save on every worker; what each returned, or the first error, on all."""
+    try:
+        answer = {"done": work()}
+    except (OSError, SafetensorError) as error:
+        answer = {"error": f"({needed / 2**20:.1f} MiB needed, {_free(final.parent)} free): {error}"}
+    answers = [json.loads(text) for text in gather_texts(group, json.dumps(answer))]
+    for rank, each in enumerate(answers):
+        if "error" in each:
+            whose = f"rank {rank} " if disks.is_one else f"{disks.name_of(rank)} "
+            raise CheckpointError(
+                f"{whose * (group.size > 1)}cannot save {final} {each['error']}",
+                "The checkpoints before it are untouched.",
+            )
+    return [each["done"] for each in answers]
+
+
+def _prepare(beside: Path) -> None:
+    """Make the empty folder of a checkpoint that is being written; others, left by a crash, are deleted."""
+    folder = beside.parent
+    if not folder.parent.exists():
+        raise FileNotFoundError(f"{folder.parent} was deleted or moved during the run")
+    make_folder(folder)
+    for left in folder.glob("*.tmp"):
+        delete(left)
+    beside.mkdir()
 
 
 def latest(folder: Path, check: Callable[[Progress], None] = lambda progress: None) -> Checkpoint:
@@ -256,7 +254,7 @@ def verify(path: Path, disks: Disks | None = None, rank: int = 0) -> Checkpoint:
     manifest = read_manifest(path)
     try:
         for name, expected in manifest["files"].items():
-            if disks is not None and not disks.keep(expected["rank"], rank):
+            if disks is not None and not disks.keep(expected.get("rank", 0), rank):
                 continue
             if "kept_by" in expected and not (path / Path(name).name).exists():
                 raise CheckpointError(
@@ -314,7 +312,7 @@ def _naming(path: Path) -> Generator[None]:
         raise CheckpointError(f"{path} is damaged: {error.message}", error.hint) from None
 
 
-def _is_whole(path: Path, disks: Disks | None = None, rank: int = 0) -> bool:
+def _is_whole(path: Path, disks: Disks, rank: int) -> bool:
     with contextlib.suppress(CheckpointError):
         return path.exists() and bool(verify(path, disks, rank))
     return False
