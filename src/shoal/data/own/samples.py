@@ -291,8 +291,8 @@ def _joined(values: Sequence[Nested | None], kind: str, where: str, unit: str, s
                 )
             if tensor.dtype != tensors[0].dtype:
                 raise DataError(
-                    f"{where}: the {kinds}{path} of {unit} {shown(index)} {'are' if is_batch else 'is'} {tensor.dtype}, "
-                    f"and {that} of {unit} {shown(0)} {tensors[0].dtype}",
+                    f"{where}: the {kinds}{path} of {unit} {shown(index)} {'are' if is_batch else 'is'} "
+                    f"{tensor.dtype}, and {that} of {unit} {shown(0)} {tensors[0].dtype}",
                     "All samples need one type: convert them where they are read, as with .float().",
                 )
         return torch.cat(tensors) if is_batch else torch.stack(tensors)
