@@ -33,7 +33,9 @@ def on_nodes(
     ]
     # All nodes share the cores of this machine.
     threads = os.environ.get("OMP_NUM_THREADS", str(threads_per_worker(workers)))
-    run(Job(task, {"OMP_NUM_THREADS": threads}, nodes[0].address), machines, listener, policy)
+    quiet = os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR")  # torch warns of addresses that no name server knows
+    environment = {"OMP_NUM_THREADS": threads, "TORCH_CPP_LOG_LEVEL": quiet}
+    run(Job(task, environment, nodes[0].address), machines, listener, policy)
 
 
 def _connect(node: Node) -> "subprocess.Popen[bytes]":
