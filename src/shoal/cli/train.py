@@ -132,7 +132,7 @@ def set_threads(place: GivenAddress | None, config: "RunConfig") -> bool:
     elif "RANK" in os.environ:  # of torchrun, which sets OMP_NUM_THREADS as well, or of a job
         here = os.environ.get("LOCAL_WORLD_SIZE", "")
         workers_here = int(here) if here.isdecimal() else 1
-    elif config.launch.launcher == "processes":
+    elif config.launch.launcher != "threads":
         workers_here = config.launch.workers + config.num_servers
     if config.threads:
         os.environ["OMP_NUM_THREADS"] = str(config.threads)
