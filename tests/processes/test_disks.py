@@ -142,9 +142,8 @@ def test_servers_and_stages_of_rpc_have_disks_too(train, tmp_path, monkeypatch, 
     codes, said = train("ab", f"--resume runs/run --trust-code --steps {STEPS}")
     assert codes == [0, 0], said
     workers, launcher = {"server": (1, "threads"), "rpc": (2, "processes")}[strategy]
-    assert weights(tmp_path) == on_one_disk(
-        tmp_path, f"--strategy {strategy}", workers, monkeypatch, "processes"
-    )
+    one = on_one_disk(tmp_path, f"--strategy {strategy}", workers, monkeypatch, launcher)
+    assert weights(tmp_path) == one
 
 
 @pytest.mark.long
