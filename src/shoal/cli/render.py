@@ -120,9 +120,11 @@ def _compose(given: Given[ComposeFlags]) -> int:
         shoal render compose --nodes 2 --output compose.yml shoal train quickstart --strategy ddp
         shoal render compose --nodes 3 --course --output docker-compose.yml model.py
     """
-    flags, command = given.flags, _command(given, given.flags.nodes)
+    flags, command = given.flags, _command(given.words, given.flags.nodes)
     if flags.course and command[0] == "shoal":
-        raise ConfigError("--course is for the course's scripts, and the command is shoal", "Leave out --course.")
+        raise ConfigError(
+            "--course is for the course's scripts, and the command is shoal", "Leave out --course."
+        )
     image = flags.image or (COURSE_IMAGE if flags.course else OWN_IMAGE)
     return _put(flags, kinds.compose(command, flags.nodes, image, flags.port, flags.gpu, flags.course))
 
@@ -135,7 +137,7 @@ def _slurm(given: Given[SlurmFlags]) -> int:
         shoal render slurm --nodes 2 --workers 4 --output job.sbatch shoal train quickstart --strategy ddp
     """
     flags = given.flags
-    command, file = _command(given, flags.nodes * flags.workers), _file(flags, "job.sbatch")
+    command, file = _command(given.words, flags.nodes * flags.workers), _file(flags, "job.sbatch")
     job = (flags.nodes, flags.workers, flags.cores, flags.gpu, flags.name, flags.time, file)
     return _put(flags, kinds.slurm(command, *job))
 
@@ -148,14 +150,14 @@ def _kubernetes(given: Given[KubernetesFlags]) -> int:
         shoal render kubernetes --nodes 4 --image REGISTRY/shoal --output job.yml shoal train quickstart --strategy ddp
     """
     flags = given.flags
-    command, file = _command(given, flags.nodes), _file(flags, "job.yml")
+    command, file = _command(given.words, flags.nodes), _file(flags, "job.yml")
     job = (flags.nodes, flags.image, flags.port, flags.gpu, flags.name, flags.claim, file)
     return _put(flags, kinds.kubernetes(command, *job))
 
 
-def _command(given: Given[NodesFlags], workers: int) -> Sequence[str]:
+def _command(words: Sequence[str], workers: int) -> Sequence[str]:
     """The command of a worker; settings of `shoal train` are checked here, and not when the cluster starts it."""
-    command = checked(given.words)
+    command = checked(words)
     if command[0].endswith(".py"):
         return ["python", "-u", *command]  # -u: what it prints is seen at once
     if command[:2] == ["shoal", "train"]:
@@ -205,7 +207,9 @@ COMMAND = CommandGroup(
     {
         "compose": Command("render compose", _compose, ComposeFlags, words=WORDS, stop_at_word=True),
         "slurm": Command("render slurm", _slurm, SlurmFlags, words=WORDS, stop_at_word=True),
-        "kubernetes": Command("render kubernetes", _kubernetes, KubernetesFlags, words=WORDS, stop_at_word=True),
+        "kubernetes": Command(
+            "render kubernetes", _kubernetes, KubernetesFlags, words=WORDS, stop_at_word=True
+        ),
         "dockerfile": Command("render dockerfile", _dockerfile, DockerfileFlags),
     },
     kind="kind",

@@ -22,9 +22,7 @@ def dockerfile(file: str, base: str, gpu: bool, pip_index: str | None, torch_ind
     """An image with shoal, made in a checkout of it; with torch for the CPU if `torch_index` has such builds."""
     given = {"--index-url": pip_index, "--extra-index-url": torch_index}
     options = " ".join(f"{flag} {url}" for flag, url in given.items() if url)
-    return filled(
-        "Dockerfile", file=file, base=base, gpu=gpu, torch_index=torch_index, pip_options=options
-    )
+    return filled("Dockerfile", file=file, base=base, gpu=gpu, torch_index=torch_index, pip_options=options)
 
 
 def compose(command: Sequence[str], nodes: int, image: str, port: int, gpu: bool, course: bool) -> str:

@@ -3,12 +3,13 @@
 import json
 import re
 from collections.abc import Sequence
-from importlib.resources import files
+from pathlib import Path
 from string import Template
 
 from shoal.errors import ConfigError
 from shoal.printable import printable
 
+TEMPLATES = Path(__file__).with_name("templates")
 _PLAIN = re.compile(r"(?:--?|\./)?[A-Za-z_/][\w./=-]*(?::[\w./=-]+)*", re.ASCII)
 """What YAML reads as text without quotes, but for the words below."""
 _NOT_TEXT = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
@@ -62,7 +63,7 @@ def filled(template: str, **values: object) -> str:
 
     A line that begins with `?name|` is kept if the value is true, and one with `!name|` if it is false.
     """
-    text = (files(__package__) / "templates" / template).read_text("utf-8")
+    text = (TEMPLATES / template).read_text("utf-8")
     kept: list[str] = []
     for line in text.splitlines():
         condition = re.match(r"([?!])(\w+)\|", line)
