@@ -64,8 +64,9 @@ def run(
 
     A resumed run has the same result as one that was never stopped.
     """
-    with torch_settings(config) as device, StopRequest() as stop:
-        return work(config, device, stop, observer or Silent(), group or alone(), resumed)
+    group = group or alone()
+    with torch_settings(config, group.rank) as device, StopRequest() as stop:
+        return work(config, device, stop, observer or Silent(), group, resumed)
 
 
 def work(
@@ -115,8 +116,15 @@ def _work(
                 write_whole(run.folder.config, sealed(run_id_line(run.run_id) + to_toml(run.config)))
                 if run.widths and not resumed:
                     _write_network(run)
+            reads_late = device.type == "cuda" and not config.has_unequal_devices
             run.log = StepLog(
-                run.events, run.span, calls, observer, device, config.output.trace, remedies_of(run.config)
+                run.events,
+                run.span,
+                calls,
+                observer,
+                reads_late,
+                config.output.trace,
+                remedies_of(run.config),
             )
             records = Records(run)
             records.restored(saved)
