@@ -43,7 +43,7 @@ def test_equals_one_machine(tmp_path, strategy, devices_of_ranks):
 @pytest.mark.parametrize("strategy", ["ddp", "zero"])
 def test_the_faster_worker_gets_more_of_every_batch(tmp_path, strategy):
     """One core against a GPU, with products of matrices that are large enough for it."""
-    flags = "--model mlp --model.hidden 4096,4096 --batch-size 512 --lr 0.001 --steps 31 --balance --name it"
+    flags = "--model mlp --model.hidden 1024,1024 --batch-size 512 --lr 0.001 --steps 31 --balance --name it"
     run = trained(tmp_path, f"{flags} --workers 2 --device cpu,cuda --strategy {strategy}")
     shares = [each["shares"] for each in read_events(run / "events.rank0.jsonl") if each["event"] == "shares"]
     on_cpu, on_gpu = shares[-1]
