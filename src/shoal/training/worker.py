@@ -276,7 +276,7 @@ def _finish(run: Run, progress: Progress) -> Result:
         wait_s=round(sum(total.blocked_ns for total in totals.values()) / 1e9, 6),
         weights_sha256=sha256,
         run=str(run.folder.path),
-        device=str(run.device),
+        device=config.device if config.has_unequal_devices else str(run.device),
         stopped_by=None if done else run.stopped_by,
         unusable_checkpoints=run.unusable_checkpoints,
         server=strategy.summary() or None,
