@@ -65,6 +65,8 @@ def test_the_services_of_a_compose_file_train_one_model(tmp_path, reference):
     assert trained(tmp_path, "rendered") == reference
 
 
+NEEDED = ("slurmctld", "slurmd", "sbatch", "munged", "unshare", "runuser")
+HAS_SLURM = os.geteuid() == 0 and all(map(shutil.which, NEEDED))
 SRUN = """#!{python}
 import os, subprocess, sys
 nodes, workers = int(os.environ["SLURM_NNODES"]), int(os.environ["SLURM_NTASKS_PER_NODE"])
@@ -86,6 +88,7 @@ def executable(path, text):
     path.chmod(0o755)
 
 
+@pytest.mark.skipif(HAS_SLURM, reason="Slurm itself is here, which the next test asks")
 def test_a_script_of_slurm_trains_one_model_under_a_stand_in_for_srun(tmp_path, reference):
     """The stand-in starts as many tasks as the lines #SBATCH ask for, with Slurm's variables."""
     script, programs = tmp_path / "job.sbatch", tmp_path / "bin"
@@ -101,7 +104,6 @@ def test_a_script_of_slurm_trains_one_model_under_a_stand_in_for_srun(tmp_path, 
     assert not list(tmp_path.glob(".secret-*"))
 
 
-NEEDED = ("slurmctld", "slurmd", "sbatch", "munged", "unshare", "runuser")
 CONFIGURATION = """
 ClusterName=test
 SlurmctldHost=localhost
@@ -143,9 +145,7 @@ while squeue --noheader | grep -q .; do sleep 0.2; done  # sbatch --wait looks m
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.skipif(
-    os.geteuid() != 0 or not all(map(shutil.which, NEEDED)), reason="it needs root and Debian's slurm-wlm"
-)
+@pytest.mark.skipif(not HAS_SLURM, reason="it needs root and Debian's slurm-wlm")
 def test_slurm_itself_trains_one_model(tmp_path, reference):
     """Controller and two nodes in a network of their own; when the shell ends, the kernel ends all of them."""
     isolated = ["unshare", "--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"]

@@ -51,7 +51,7 @@ class RunConfig(Checked):
     seed: int = 0
     """Random seed: initial weights, order of the samples, dropout (different on each worker)."""
     device: Literal["auto", "cpu", "cuda"] | UnequalDevices = "auto"
-    """Device; auto: GPUs if there is one for each worker, else the CPU. cuda,cpu: that of rank 0, of rank 1, …"""
+    """Device; auto: GPUs if there is one for each worker, else the CPU. cuda,cpu: one for each rank."""
     engine: Literal["torch", "tape", "static"] = "torch"
     """What computes gradients: torch's autograd, shoal's tape, or shoal's static graph, compiled at the first batch."""
     precision: Literal["float32", "tf32", "bf16", "fp16"] = "float32"
