@@ -27,7 +27,7 @@ def checked(words: Sequence[str]) -> list[str]:
         if wrong:
             raise ConfigError(
                 f"'{printable(word)}' has the character U+{ord(wrong):04X}, which a rendered file cannot hold",
-                "Leave out line breaks and control characters.",
+                "Leave out line breaks, and characters that cannot be seen.",
             )
     return list(words)
 
