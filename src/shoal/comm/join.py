@@ -22,8 +22,10 @@ from shoal.comm.liveness.limits import limit_of
 from shoal.comm.over_torch.checked import join_torch
 from shoal.comm.rendezvous.jobs import take_job
 from shoal.comm.rendezvous.meet import Card, meet
+from shoal.comm.rendezvous.network import is_loopback, own_address, tell_nccl
+from shoal.comm.rendezvous.reach import check_reach
 from shoal.comm.rendezvous.secret import warn_without_secret
-from shoal.comm.rendezvous.store import answers_within, connect, listen, own_address, serve
+from shoal.comm.rendezvous.store import answers_within, check_master, connect, listen, serve
 from shoal.comm.rendezvous.tagged_store import tagged
 from shoal.comm.shared_memory.group import SharedMemoryGroup, shared_memory_works_here
 from shoal.comm.threads.group import ThreadGroup
@@ -208,6 +210,8 @@ def take_gpu(environment: Mapping[str, str]) -> None:
 
 
 def _store_at(place: WorkerAddress, timeout_s: float) -> dist.Store:
+    if not place.launcher_holds_store:
+        check_master(place.host, place.rank, place.size, os.environ.get("LOCAL_WORLD_SIZE", ""))
     if place.rank == 0 and not place.launcher_holds_store:
         return serve(listen(place.host, place.port), timeout_s)
     return connect(place.host, place.port, place.rank, timeout_s)
@@ -248,15 +252,20 @@ def join_in(
     with ours.kept():
         able = "1" if shared_memory_works_here() else "0"
         with answering():
-            cards = meet(ours.within("meet"), rank, size, timeout_s, {"group": kind, **(facts or {})}, able)
+            cards = meet(
+                ours.within("meet"), rank, size, timeout_s, {"group": kind, **(facts or {})}, able, host
+            )
         if rank == 0 and (holder == 0 or not _together(cards)):
             warn_without_secret(host)
         chosen = _choose(cards, rank) if kind == "auto" else kind
         inner = ours.within(chosen)
+        host = _reached_by_others(cards, rank, host)
         with answering():
             if chosen == "shm":
                 group = SharedMemoryGroup.join(inner, rank, size, limit_s=limit_s, timeout_s=timeout_s)
             else:
+                check_reach(ours.within("reach"), cards, rank, host)
+                tell_nccl(host)
                 group = over_torch(inner, rank, size, chosen)
     if kind != "auto" or not torch.cuda.device_count():
         return group
@@ -276,6 +285,17 @@ def _choose(cards: Sequence[Card], rank: int) -> str:
             stacklevel=3,
         )
     return "gloo"
+
+
+def _reached_by_others(cards: Sequence[Card], rank: int, host: str) -> str:
+    """This machine's address for its own connections; not loopback, if a worker of another machine has a way to it.
+
+    Where the master's name is 127.0.1.1 on its own machine, as in Debian's /etc/hosts, that way is the answer.
+    """
+    for card in cards if is_loopback(host) else ():
+        if not card.shares_machine_with(cards[rank]) and card.address and not is_loopback(card.address):
+            return own_address(card.address, 0)
+    return host
 
 
 def _together(cards: Sequence[Card]) -> bool:

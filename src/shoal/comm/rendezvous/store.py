@@ -5,6 +5,7 @@ listening socket itself, on the master address alone (loopback by default), and 
 """
 
 import contextlib
+import errno
 import json
 import os
 import socket
@@ -20,8 +21,17 @@ import torch.distributed as dist
 from shoal.comm.blocking import BlockingCall, BlockingThread
 from shoal.comm.liveness.judge import WARN_AFTER_S, SlowMemberWarning
 from shoal.comm.liveness.limits import VARIABLE
+from shoal.comm.rendezvous.network import (
+    addresses_of,
+    is_loopback,
+    named,
+    no_such_host,
+    problem_of,
+    shown_interfaces,
+    way_out,
+    why,
+)
 from shoal.errors import JoinError, JoinTimeoutError
-from shoal.printable import shortened
 
 SETTINGS = (
     f"Set another limit with {VARIABLE}, join(timeout_s=…), --join-timeout or `shoal launch --timeout`."
@@ -33,6 +43,10 @@ ANSWER_S = 5.0
 """How long a process that listens may take to answer as a store, even at the end of the time limit."""
 ATTEMPT_S = 20.0
 """Seconds after which an attempt to connect without an answer is followed by another."""
+ONE_ATTEMPT_S = 4.0
+"""Seconds that looking for a listener may take: the system has asked three times by then."""
+UNREACHED_S = 20.0
+"""Seconds after which a machine that nothing reaches is given up; it may have been starting."""
 
 Answer = TypeVar("Answer")
 
@@ -127,17 +141,16 @@ def listen(host: str, port: int) -> socket.socket:
         server.bind(address)
         server.listen(1024)
     except (socket.gaierror, UnicodeError) as error:
-        raise _no_such_host(host) from error
+        raise no_such_host(host) from error
     except OSError as error:
+        is_elsewhere = error.errno == errno.EADDRNOTAVAIL
         raise JoinError(
-            f"cannot listen on {host}:{port}: {error.strerror}",
-            "Choose another port, or stop the process that uses it.",
+            f"cannot listen on {_shown(host, port)}: {error.strerror}",
+            f"This machine has {shown_interfaces()}: rank 0 runs on the machine of the master address."
+            if is_elsewhere
+            else "Choose another port, or stop the process that uses it.",
         ) from error
     return server
-
-
-def _no_such_host(host: str) -> JoinError:
-    return JoinError(f"cannot resolve master address '{shortened(host)}'", "Check its spelling.")
 
 
 def serve(server: socket.socket, timeout_s: float) -> Any:
@@ -156,10 +169,7 @@ def serve(server: socket.socket, timeout_s: float) -> Any:
 def connect(host: str, port: int, rank: int, timeout_s: float) -> Any:
     """The store that another process holds, once it is there."""
     deadline = time.monotonic() + timeout_s
-    try:
-        socket.getaddrinfo(host, port)
-    except (socket.gaierror, UnicodeError) as error:
-        raise _no_such_host(host) from error
+    addresses_of(host)
     _wait_for_listener(host, port, rank, timeout_s)
     made: list[Any] = []
 
@@ -181,31 +191,89 @@ def connect(host: str, port: int, rank: int, timeout_s: float) -> Any:
 
 
 def _wait_for_listener(host: str, port: int, rank: int, timeout_s: float) -> None:
-    """Return as soon as a process listens at this address."""
-    started, warned = time.monotonic(), False
+    """Return as soon as a process listens at this address.
+
+    A machine that refuses is there, and rank 0 may still come; one that is not reached soon will not be.
+    """
+    started, warned, unreached_since = time.monotonic(), False, None
+    problem: OSError = TimeoutError()
     while (waited_s := time.monotonic() - started) < timeout_s:
-        with (
-            contextlib.suppress(OSError),
-            socket.create_connection((host, port), timeout=timeout_s - waited_s),
-        ):
+        found = problem_of(host, port, min(timeout_s - waited_s, ONE_ATTEMPT_S))
+        if found is None:
             return
-        if waited_s > WARN_AFTER_S and not warned:
+        problem, now = found, time.monotonic()
+        if isinstance(problem, ConnectionRefusedError):
+            unreached_since = None
+        else:
+            unreached_since = unreached_since or started
+            if now - unreached_since > UNREACHED_S:
+                break
+        if now - started > WARN_AFTER_S and not warned:
             warned = True
             warnings.warn(
-                f"rank {rank} has found no store at {host}:{port} for {waited_s:.0f} s: rank 0 holds it. "
-                f"It waits, at most {timeout_s:g} s. {SETTINGS}",
+                f"rank {rank} has found no store at {_shown(host, port)} for {now - started:.0f} s: "
+                f"{_explained(host, port, problem)} It waits, at most {timeout_s:g} s. {SETTINGS}",
                 SlowMemberWarning,
                 stacklevel=6,  # the program's line, through shoal.join
             )
         time.sleep(CONNECT_EVERY_S)
-    raise _no_store(host, port, rank, timeout_s)
+    raise _no_store(host, port, rank, min(timeout_s, time.monotonic() - started), problem)
 
 
-def _no_store(host: str, port: int, rank: int, timeout_s: float) -> JoinTimeoutError:
-    return JoinTimeoutError(
-        f"rank {rank} found no store at {host}:{port} within {timeout_s:g} s",
-        f"Rank 0 holds it: check that it was started with this address and port. {SETTINGS}",
+def _shown(host: str, port: int) -> str:
+    name, _, addresses = named(host).partition(" ")
+    return f"{name}:{port} {addresses}".rstrip()
+
+
+def _explained(host: str, port: int, problem: OSError) -> str:
+    """Why no store is found, and what to do."""
+    if not isinstance(problem, ConnectionRefusedError):
+        return f"{why(problem)}. {way_out(problem, f'port {port}')}"
+    if any(map(is_loopback, addresses_of(host))):
+        elsewhere = (
+            "that is this machine itself: if rank 0 runs on another, give the address of that machine."
+        )
+        return f"{why(problem)}. Rank 0 holds it, and {elsewhere}"
+    return (
+        f"{why(problem)}. Rank 0 holds it: was it started with this port, and is {named(host)} on its machine "
+        "no address of 127.0.0.0/8 (in /etc/hosts, as Debian has it)?"
     )
+
+
+def _no_store(
+    host: str, port: int, rank: int, waited_s: float, problem: OSError | None = None
+) -> JoinTimeoutError:
+    reason = "Rank 0 holds it: check that it was started with this address and port."
+    if problem is not None:
+        reason = _explained(host, port, problem)
+        reason = reason[0].upper() + reason[1:]
+    return JoinTimeoutError(
+        f"rank {rank} found no store at {_shown(host, port)} within {waited_s:.3g} s", f"{reason} {SETTINGS}"
+    )
+
+
+def check_master(host: str, rank: int, size: int, local_size: str) -> None:
+    """Refuse a master address that other machines cannot reach, where the launcher tells that there are others.
+
+    If it does not tell, a name that this machine alone reaches is a warning.
+    """
+    addresses = addresses_of(host)
+    if not all(map(is_loopback, addresses)) or local_size == str(size):
+        return
+    problem = f"the master address {named(host)} is this machine itself"
+    if local_size.isdecimal():
+        raise JoinError(
+            f"{problem}, and only {local_size} of {size} workers are on this machine",
+            f"Give all of them an address of rank 0's machine that the others reach (this one has "
+            f"{shown_interfaces()}), or correct the name in /etc/hosts.",
+        )
+    if rank == 0 and host not in ("localhost", *addresses):
+        warnings.warn(
+            f"{problem}: no other machine reaches the store. If workers run on others, give an address "
+            f"(this machine has {shown_interfaces()}), or correct the name in /etc/hosts.",
+            SlowMemberWarning,
+            stacklevel=5,
+        )
 
 
 @contextlib.contextmanager
@@ -246,18 +314,3 @@ def _hang_up(host: str, port: int) -> None:
                 peer = connection.getpeername()
                 if peer[1] == port and peer[0].removeprefix("::ffff:") in addresses:
                     connection.shutdown(socket.SHUT_RDWR)
-
-
-def own_address(host: str, port: int) -> str:
-    """The address of this machine that reaches the master, on which its own connections should listen.
-
-    >>> own_address("localhost", 29517) in ("127.0.0.1", "::1")
-    True
-    """
-    with contextlib.suppress(socket.gaierror, UnicodeError):
-        for family, kind, protocol, _, address in socket.getaddrinfo(host, port or 1, type=socket.SOCK_DGRAM):
-            with contextlib.suppress(OSError), socket.socket(family, kind, protocol) as probe:
-                # Nothing is sent: the system only chooses the route.
-                probe.connect(address)
-                return probe.getsockname()[0]
-    return "127.0.0.1"
