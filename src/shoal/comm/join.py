@@ -153,7 +153,7 @@ def join(
         take_gpu(os.environ)
     world = _worlds.get((os.getpid(), place))
     if world is None:
-        world = _World(None if place is None else _store_at(place, timeout_s))
+        world = _World(None if place is None else store_at(place, timeout_s))
     world.groups = [group for group in world.groups if not group.closed]
     for group in world.groups:
         if kind in ("auto", group.kind) or (place is None and group.size == 1):
@@ -209,9 +209,10 @@ def take_gpu(environment: Mapping[str, str]) -> None:
         torch.cuda._lazy_call(lambda: torch.cuda.set_device(number))  # pyright: ignore[reportPrivateUsage]
 
 
-def _store_at(place: WorkerAddress, timeout_s: float) -> dist.Store:
+def store_at(place: WorkerAddress, timeout_s: float) -> dist.Store:
+    """The store where the workers of this place meet: rank 0 makes it, unless the launcher holds it."""
     if not place.launcher_holds_store:
-        check_master(place.host, place.rank, place.size, os.environ.get("LOCAL_WORLD_SIZE", ""))
+        check_master(place.host, place.size, os.environ.get("LOCAL_WORLD_SIZE", ""))
     if place.rank == 0 and not place.launcher_holds_store:
         return serve(listen(place.host, place.port), timeout_s)
     return connect(place.host, place.port, place.rank, timeout_s)
@@ -259,7 +260,7 @@ def join_in(
             warn_without_secret(host)
         chosen = _choose(cards, rank) if kind == "auto" else kind
         inner = ours.within(chosen)
-        host = _reached_by_others(cards, rank, host)
+        host = reached_by_others(cards[rank], cards)
         with answering():
             if chosen == "shm":
                 group = SharedMemoryGroup.join(inner, rank, size, limit_s=limit_s, timeout_s=timeout_s)
@@ -287,15 +288,15 @@ def _choose(cards: Sequence[Card], rank: int) -> str:
     return "gloo"
 
 
-def _reached_by_others(cards: Sequence[Card], rank: int, host: str) -> str:
+def reached_by_others(mine: Card, cards: Sequence[Card]) -> str:
     """This machine's address for its own connections; not loopback, if a worker of another machine has a way to it.
 
     Where the master's name is 127.0.1.1 on its own machine, as in Debian's /etc/hosts, that way is the answer.
     """
-    for card in cards if is_loopback(host) else ():
-        if not card.shares_machine_with(cards[rank]) and card.address and not is_loopback(card.address):
+    for card in cards if is_loopback(mine.address) else ():
+        if not card.shares_machine_with(mine) and card.address and not is_loopback(card.address):
             return own_address(card.address, 0)
-    return host
+    return mine.address
 
 
 def _together(cards: Sequence[Card]) -> bool:

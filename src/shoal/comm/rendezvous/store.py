@@ -252,28 +252,22 @@ def _no_store(
     )
 
 
-def check_master(host: str, rank: int, size: int, local_size: str) -> None:
-    """Refuse a master address that other machines cannot reach, where the launcher tells that there are others.
+def check_master(host: str, size: int, local_size: str) -> None:
+    """Refuse a master address that no other machine reaches, unless all workers are on this one.
 
-    If it does not tell, a name that this machine alone reaches is a warning.
+    `local_size` is the number of workers here, if the launcher tells it. If not, 127.0.0.1 and localhost say that all
+    are here; another name says the opposite, though /etc/hosts may make it 127.0.1.1, as on Debian.
     """
     addresses = addresses_of(host)
-    if not all(map(is_loopback, addresses)) or local_size == str(size):
+    is_clear = local_size == str(size) or (not local_size and host in ("localhost", *addresses))
+    if is_clear or not all(map(is_loopback, addresses)):
         return
-    problem = f"the master address {named(host)} is this machine itself"
-    if local_size.isdecimal():
-        raise JoinError(
-            f"{problem}, and only {local_size} of {size} workers are on this machine",
-            f"Give all of them an address of rank 0's machine that the others reach (this one has "
-            f"{shown_interfaces()}), or correct the name in /etc/hosts.",
-        )
-    if rank == 0 and host not in ("localhost", *addresses):
-        warnings.warn(
-            f"{problem}: no other machine reaches the store. If workers run on others, give an address "
-            f"(this machine has {shown_interfaces()}), or correct the name in /etc/hosts.",
-            SlowMemberWarning,
-            stacklevel=5,
-        )
+    here = f"only {local_size} of {size} workers are" if local_size else "none of the other workers may be"
+    raise JoinError(
+        f"the master address {named(host)} is reached from this machine alone, and {here} on it",
+        f"Give all workers an address of rank 0's machine (this one has {shown_interfaces()}), or correct the name "
+        "in /etc/hosts; 127.0.0.1 if all workers are on one machine.",
+    )
 
 
 @contextlib.contextmanager
