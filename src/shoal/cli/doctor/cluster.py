@@ -56,6 +56,9 @@ class Cluster:
     found: dict[Link, list[Found]] = field(default_factory=dict[Link, list[Found]])
     """By (caller, answerer): each try."""
 
+    seconds: float = 0.0
+    """Since all had arrived."""
+
     def slow_rates(self) -> list[Slow]:
         """Nodes and links with a low rate, in bits per second; links are (from, to)."""
         return slow_links({(b, a): [each.bits_per_s for each in tries] for (a, b), tries in self.opened()})
@@ -106,6 +109,7 @@ class _Doctor:
         cluster = self._cluster
         self._begin()
         self._arrive()
+        started = time.monotonic()
         cards = {
             rank: Card.read(rank, json.dumps(worker["card"])) for rank, worker in cluster.workers.items()
         }
@@ -120,6 +124,7 @@ class _Doctor:
         if self._rank != 0:
             return None
         self._read("done", list(cluster.workers))  # this process may hold the store
+        cluster.seconds = time.monotonic() - started
         return cluster
 
     # Phases.

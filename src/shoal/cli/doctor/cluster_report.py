@@ -42,7 +42,13 @@ def checks_of(cluster: Cluster) -> list[Check]:
         *_master(cluster, names),
         *_ports(cluster, names),
         *_clocks(cluster, names),
-        *_slow("bandwidth", cluster.slow_rates(), names, rates, lambda rate: f"{rate / 1e6:,.3g} Mbit/s"),
+        *_slow(
+            "bandwidth",
+            cluster.slow_rates(),
+            names,
+            rates,
+            lambda rate: f"{rate / 1e6:,.{1 if rate < 1e8 else 0}f} Mbit/s",
+        ),
         *_slow(
             "latency", cluster.slow_answers(), names, answers, lambda rate: f"{1e3 * latency_s(rate):.2g} ms"
         ),
@@ -52,6 +58,7 @@ def checks_of(cluster: Cluster) -> list[Check]:
 
 def _workers(cluster: Cluster) -> list[Check]:
     there = f"{len(cluster.workers)} of {cluster.size} workers on {len(cluster.machines)} nodes"
+    there += f", examined in {cluster.seconds:.0f} s"
     if not cluster.missing:
         return [Check("workers", "OK", there)]
     absent = ", ".join(map(str, cluster.missing))
@@ -166,7 +173,7 @@ def _slow(
             unsure += f"; undecided, because tries differ: {text}"
     if found or not values:
         return found
-    middle = f"median {shown(statistics.median(values))}, from {shown(min(values))} to {shown(max(values))}"
+    middle = f"median {shown(statistics.median(values))}, slowest {shown(min(values))}"
     return [Check(name, "OK", middle + unsure)]
 
 
@@ -208,7 +215,7 @@ def tables_of(cluster: Cluster) -> str:
         mine = [other for other, worker in cluster.workers.items() if _same_node(cluster, rank, worker)]
         product = statistics.median(max(cluster.products.get(other, [0.0])) for other in mine)
         address, _, interface = cluster.answers.get(rank, (cluster.machines[rank].address, 0, ""))
-        clock = f"{1e3 * clocks[rank][0]:+.2g} ms" if rank in clocks else ""
+        clock = f"{1e3 * clocks[rank][0]:+,.2f} ms" if rank in clocks else ""
         versions = cluster.workers[rank]["versions"].values()
         rows.append([name, str(len(mine)), address, interface, clock, shown_product(product), *versions])
     header = ["node", "workers", "address", "interface", "clock", "product", "shoal", "torch", "python"]
@@ -241,6 +248,7 @@ def as_dict(cluster: Cluster) -> dict[str, Any]:
     return {
         "nodes": names_of(cluster),
         "missing": cluster.missing,
+        "seconds": cluster.seconds,
         "workers": cluster.workers,
         "products": cluster.products,
         "pairs": [

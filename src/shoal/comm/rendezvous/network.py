@@ -5,6 +5,7 @@ get it from here.
 """
 
 import contextlib
+import errno
 import fcntl
 import ipaddress
 import os
@@ -149,6 +150,8 @@ def why(error: OSError) -> str:
     """
     if isinstance(error, TimeoutError):
         return "nothing answers"
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EINVAL):  # of a route that prohibits or discards it
+        return "the routes or the firewall of this machine forbid it"
     return (error.strerror or str(error)).lower()
 
 

@@ -47,7 +47,7 @@ def check_reach(store: TaggedStore, cards: Sequence[Card], rank: int, host: str)
             found = _read_all(store, "closed", machines)
     else:
         found = _read_all(store, "closed", machines)
-    closed = [stored(text, str, str) for text in found.values() if text != "[]"]
+    closed = [stored(found[rank], str, str) for rank in machines if found[rank] != "[]"]
     if closed:
         message, hint = map(printable, closed[0])
         more = f" (and {len(closed) - 1} more machines)" if len(closed) > 1 else ""

@@ -243,12 +243,13 @@ def _explained(host: str, port: int, problem: OSError) -> str:
 def _no_store(
     host: str, port: int, rank: int, waited_s: float, problem: OSError | None = None
 ) -> JoinTimeoutError:
-    reason = "Rank 0 holds it: check that it was started with this address and port."
+    hint = f"Rank 0 holds it: check that it was started with this address and port. {SETTINGS}"
     if problem is not None:
-        reason = _explained(host, port, problem)
-        reason = reason[0].upper() + reason[1:]
+        hint = _explained(host, port, problem)
+        # Where the machine is not reached, waiting longer does not help.
+        hint = hint[0].upper() + hint[1:] + f" {SETTINGS}" * isinstance(problem, ConnectionRefusedError)
     return JoinTimeoutError(
-        f"rank {rank} found no store at {_shown(host, port)} within {waited_s:.3g} s", f"{reason} {SETTINGS}"
+        f"rank {rank} found no store at {_shown(host, port)} within {waited_s:.3g} s", hint
     )
 
 
