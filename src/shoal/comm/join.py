@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
+from shoal import __version__
 from shoal.comm.assigned_group import assignment
 from shoal.comm.by_device import ByDevice
 from shoal.comm.group import Group
@@ -118,8 +119,8 @@ def join(
     Without a `place`, the launcher's assignment counts, then the environment (torchrun's variables, also set by hand,
     or those of Slurm, MPI or Kubernetes), then torch's process group, which the program may have made by
     `init_process_group(rank=…, world_size=…)`.
-    `kind` is auto, shm, gloo or nccl; auto takes shared memory on one machine and gloo elsewhere. `facts` (versions,
-    settings, parameter names …) must be the same on all workers.
+    `kind` is auto, shm, gloo or nccl; auto takes shared memory on one machine and gloo elsewhere. `facts`
+    (settings, parameter names …) must be the same on all workers, and so must the versions of shoal and torch.
 
     With auto the group also takes tensors of GPUs: it moves them over NCCL where every worker has a GPU of its own, and
     through host memory where workers share one. On a machine with several GPUs the variable LOCAL_RANK, which launchers
@@ -253,9 +254,8 @@ def join_in(
     with ours.kept():
         able = "1" if shared_memory_works_here() else "0"
         with answering():
-            cards = meet(
-                ours.within("meet"), rank, size, timeout_s, {"group": kind, **(facts or {})}, able, host
-            )
+            equal = {"group": kind, "shoal": __version__, "torch": torch.__version__.split("+")[0]}
+            cards = meet(ours.within("meet"), rank, size, timeout_s, {**equal, **(facts or {})}, able, host)
         if rank == 0 and (holder == 0 or not _together(cards)):
             warn_without_secret(host)
         chosen = _choose(cards, rank) if kind == "auto" else kind

@@ -163,9 +163,8 @@ def way_out(error: OSError, port: str) -> str:
         return (
             f"A firewall drops the connection, or the machine is off: allow TCP {port} between the machines."
         )
-    return (
-        f"This machine has {shown_interfaces()}: is the address right, and does a firewall allow TCP {port}?"
-    )
+    own = f"{socket.gethostname()} has {shown_interfaces()}"
+    return f"{own}: is the address right, and does a firewall allow TCP {port}?"
 
 
 def free_ports() -> str:

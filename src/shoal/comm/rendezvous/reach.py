@@ -16,7 +16,7 @@ from shoal.comm.rendezvous.network import free_ports, problem_of, way_out, why
 from shoal.comm.rendezvous.store import listen, stored
 from shoal.comm.rendezvous.tagged_store import TaggedStore
 from shoal.errors import JoinError, JoinTimeoutError
-from shoal.printable import printable
+from shoal.printable import counted, printable
 
 CONNECT_S = 5.0
 """Seconds after which a connection without an answer counts as closed: the system has tried three times by then."""
@@ -50,7 +50,7 @@ def check_reach(store: TaggedStore, cards: Sequence[Card], rank: int, host: str)
     closed = [stored(found[rank], str, str) for rank in machines if found[rank] != "[]"]
     if closed:
         message, hint = map(printable, closed[0])
-        more = f" (and {len(closed) - 1} more machines)" if len(closed) > 1 else ""
+        more = f" ({counted(len(closed) - 1, 'other machine')} cannot either)" if len(closed) > 1 else ""
         raise JoinError(f"{message}{more}", hint)
 
 
@@ -67,11 +67,11 @@ def _closed(machines: dict[int, Card], rank: int, host: str, ports: dict[int, st
     for other, problem in problems.items():
         if problem is not None:
             address, port = stored(ports[other], str, int)
-            more = sum(each is not None for each in problems.values()) - 1
+            num_more = sum(each is not None for each in problems.values()) - 1
+            more = f", and {counted(num_more, 'more machine')}" if num_more else ""
             message = (
                 f"rank {rank} on {machines[rank].host} ({host}) cannot connect to rank {other} on "
-                f"{machines[other].host} ({address}, port {port}): {why(problem)}"
-                f"{f', and so for {more} more machines' if more else ''}"
+                f"{machines[other].host} ({address}, port {port}){more}: {why(problem)}"
             )
             return [message, f"{way_out(problem, free_ports())} `shoal doctor --cluster` tries every pair."]
     return []
