@@ -48,6 +48,17 @@ def total(group):
     return value.item()
 
 
+def test_programs_of_other_versions_do_not_form_a_group():
+    def work(place):
+        return join(place, kind="gloo", timeout_s=20, facts={"torch": "1.0"} if place.rank else {})
+
+    errors = on_two_threads(work)
+    assert all(isinstance(error, JoinError) for error in errors)
+    assert all(
+        "torch 1.0" in error.message and f"torch {torch.__version__[:3]}" in error.message for error in errors
+    )
+
+
 def test_joining_twice_gives_the_same_group_while_it_is_open():
     def work(place):
         group = join(place, kind="gloo", timeout_s=20)
