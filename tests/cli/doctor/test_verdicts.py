@@ -27,13 +27,13 @@ def test_nothing_is_slow_where_all_are_alike():
 
 def test_a_slow_link_is_named_with_its_direction_and_both_numbers():
     (slow,) = slow_links(rates(4, n12=10.0))
-    assert (slow.node, slow.links, slow.value, slow.others, slow.sure) == (None, ((1, 2),), 10.0, 100.0, True)
+    assert (slow.node, slow.links, *slow.verdict) == (None, ((1, 2),), 10.0, 100.0, True)
 
 
 def test_a_node_whose_links_are_all_slow_is_named_once():
     for nodes in (3, 4, 8):
         (slow,) = slow_links(rates(nodes, **around(2, nodes, 10.0)))
-        assert (slow.node, slow.way, slow.value, slow.others, slow.sure) == (
+        assert (slow.node, slow.way, *slow.verdict) == (
             2,
             "to and from",
             10.0,
@@ -59,13 +59,13 @@ def test_a_slow_node_and_a_slow_link_elsewhere():
 
 def test_tries_that_differ_are_undecided_and_one_good_half_is_no_suspicion():
     (slow,) = slow_links(rates(4, n12=[10.0, 20.0, 90.0]))
-    assert not slow.sure
+    assert not slow.verdict.sure
     assert slow_links(rates(4, n12=[10.0, 90.0])) == []
 
 
 def test_one_try_is_never_sure():
     (slow,) = slow_links(rates(4, tries=1, n12=10.0))
-    assert not slow.sure
+    assert not slow.verdict.sure
 
 
 def test_the_slowest_are_measured_again_and_a_node_by_one_link_of_each_direction():

@@ -228,17 +228,10 @@ class _Doctor:
 
     def _read(self, key: str, ranks: Sequence[int], limit_s: float = PHASE_S) -> dict[int, Any]:
         """What these workers have written, without those who have not in time."""
-        found: dict[int, Any] = {}
-        deadline = time.monotonic() + limit_s
-        while absent := [rank for rank in ranks if rank not in found and rank not in self._gone]:
-            texts = self._store.read_all([(f"{key}/{rank}", rank) for rank in absent])
-            found |= {
-                rank: parsed(text) for rank, text in zip(absent, texts, strict=True) if text is not None
-            }
-            if time.monotonic() > deadline:
-                self._gone |= {rank for rank in absent if rank not in found}
-            time.sleep(ASK_EVERY_S)
-        return {rank: found[rank] for rank in ranks if rank in found}
+        asked = [rank for rank in ranks if rank not in self._gone]
+        found = self._store.read_from(key, asked, limit_s)
+        self._gone |= set(asked) - found.keys()
+        return {rank: parsed(text) for rank, text in found.items()}
 
 
 def rounds(nodes: Sequence[int]) -> list[list[Link]]:

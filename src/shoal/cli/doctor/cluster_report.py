@@ -9,12 +9,14 @@ from typing import Any
 from shoal.cli.doctor.checks import Check
 from shoal.cli.doctor.cluster import Cluster
 from shoal.cli.doctor.pairs import latency_s
-from shoal.cli.doctor.verdicts import Link, Slow, slow_values
+from shoal.cli.doctor.verdicts import Link, Slow, Verdict, slow_values
 from shoal.comm.rendezvous.network import is_loopback
 from shoal.report.plain_tables import aligned
 
 CLOCK_S = 0.1
 """Clocks that differ by more than this, after the error of the measurement, are named."""
+LINK_REPAIR = "compare cable, port of the switch, MTU and `ethtool CARD` with a node that is not slow"
+DEVICE_REPAIR = "look for other programs, a power limit or heat: top, nvidia-smi -q -d PERFORMANCE"
 MOST_COLUMNS = 12
 """Nodes up to which pairs are shown as a table."""
 
@@ -42,16 +44,8 @@ def checks_of(cluster: Cluster) -> list[Check]:
         *_master(cluster, names),
         *_ports(cluster, names),
         *_clocks(cluster, names),
-        *_slow(
-            "bandwidth",
-            cluster.slow_rates(),
-            names,
-            rates,
-            lambda rate: f"{rate / 1e6:,.{1 if rate < 1e8 else 0}f} Mbit/s",
-        ),
-        *_slow(
-            "latency", cluster.slow_answers(), names, answers, lambda rate: f"{1e3 * latency_s(rate):.2g} ms"
-        ),
+        *_slow("bandwidth", _named(cluster.slow_rates(), names), rates, _shown_rate, LINK_REPAIR),
+        *_slow("latency", _named(cluster.slow_answers(), names), answers, _shown_latency, LINK_REPAIR),
         *_devices(cluster),
     ]
 
@@ -106,16 +100,16 @@ def _ports(cluster: Cluster, names: Mapping[int, str]) -> list[Check]:
         callers = [caller for caller in names if (caller, other) in closed]
         if not callers:
             continue
-        first = closed[callers[0], other]
         asked = [caller for caller in names if (caller, other) in cluster.found]
+        by_all = len(callers) == len(asked) > 1
         who = (
-            "no other node"
-            if len(callers) == len(asked) > 1
-            else " and ".join(map(names.__getitem__, callers))
+            "no other node connects"
+            if by_all
+            else f"{' and '.join(names[c] for c in callers)} cannot connect"
         )
-        verb = "connects" if len(callers) == len(asked) > 1 else "cannot connect"
         address, port, _ = cluster.answers[other]
-        text = f"{who} {verb} to {names[other]} ({address}, port {port}): {first.error}"
+        first = closed[callers[0], other]
+        text = f"{who} to {names[other]} ({address}, port {port}): {first.error}"
         found.append(Check("ports", "FAIL", text, first.repair))
     silent = [names[rank] for rank in names if rank not in cluster.answers]
     if silent:
@@ -150,52 +144,55 @@ def clocks_of(cluster: Cluster) -> dict[int, tuple[float, float]]:
     return found
 
 
+def _named(slow: Sequence[Slow], names: Mapping[int, str]) -> list[tuple[str, Verdict]]:
+    found: list[tuple[str, Verdict]] = []
+    for each in slow:
+        link = " → ".join(names[node] for node in each.links[0])
+        what = link if each.node is None else f"{names[each.node]}, {each.way} all other nodes,"
+        found.append((what, each.verdict))
+    return found
+
+
 def _slow(
     name: str,
-    slow: Sequence[Slow],
-    names: Mapping[int, str],
+    cases: Sequence[tuple[str, Verdict]],
     values: Sequence[float],
     shown: Callable[[float], str],
+    repair: str,
 ) -> list[Check]:
     """What is sure is a warning; what is undecided is said and is none."""
-    found: list[Check] = []
-    unsure = ""
-    for each in slow:
-        if each.node is not None:
-            what = f"{names[each.node]} is slow {each.way} all other nodes"
-        else:
-            what = f"{names[each.links[0][0]]} → {names[each.links[0][1]]} is slow"
-        text = f"{what}: {shown(each.value)}, the median of the others is {shown(each.others)}"
-        if each.sure:
-            repair = "compare cable, port of the switch, MTU and `ethtool CARD` with a node that is not slow"
-            found.append(Check(name, "WARN", text, repair))
-        else:
-            unsure += f"; undecided, because tries differ: {text}"
-    if found or not values:
-        return found
-    middle = f"median {shown(statistics.median(values))}, slowest {shown(min(values))}"
-    return [Check(name, "OK", middle + unsure)]
+    texts = [
+        f"{what} is slow: {shown(verdict.value)}, the median of the others is {shown(verdict.others)}"
+        for what, verdict in cases
+    ]
+    sure = [text for text, (_, verdict) in zip(texts, cases, strict=True) if verdict.sure]
+    if sure or not values:
+        return [Check(name, "WARN", text, repair) for text in sure]
+    usual = f"median {shown(statistics.median(values))}, slowest {shown(min(values))}"
+    return [Check(name, "OK", "; undecided, because tries differ: ".join([usual, *texts]))]
 
 
 def _devices(cluster: Cluster) -> list[Check]:
+    """Each is compared with others of the same name."""
     found: list[Check] = []
-    for device in sorted({worker["device"] for worker in cluster.workers.values()}):
-        tries = {
-            rank: values
-            for rank, values in cluster.products.items()
-            if cluster.workers[rank]["device"] == device
-        }
-        slow = slow_values(tries)
-        for rank, (value, others, sure) in slow.items():
-            host = cluster.workers[rank]["card"]["host"]
-            text = f"rank {rank} on {host}: {shown_product(value)}, the median of the others is {shown_product(others)}"
-            if sure:
-                repair = "look for other programs, a power limit or heat: top, nvidia-smi -q -d PERFORMANCE"
-                found.append(Check("devices", "WARN", f"{device} is slow, {text}", repair))
-        if tries and not found:
-            middle = statistics.median(max(values) for values in tries.values())
-            found.append(Check("devices", "OK", f"{device}: median {shown_product(middle)}"))
+    workers = cluster.workers
+    for device in sorted({worker["device"] for worker in workers.values()}):
+        tries = {rank: each for rank, each in cluster.products.items() if workers[rank]["device"] == device}
+        cases = [
+            (f"rank {rank} on {workers[rank]['card']['host']} ({device})", verdict)
+            for rank, verdict in slow_values(tries).items()
+        ]
+        values = [max(each) for each in tries.values()]
+        found += _slow("devices", cases, values, shown_product, DEVICE_REPAIR)
     return found
+
+
+def _shown_rate(bits_per_s: float) -> str:
+    return f"{bits_per_s / 1e6:,.{1 if bits_per_s < 1e8 else 0}f} Mbit/s"
+
+
+def _shown_latency(answers_per_s: float) -> str:
+    return f"{1e3 * latency_s(answers_per_s):.2g} ms"
 
 
 def shown_product(per_s: float) -> str:
@@ -215,7 +212,7 @@ def tables_of(cluster: Cluster) -> str:
         mine = [other for other, worker in cluster.workers.items() if _same_node(cluster, rank, worker)]
         product = statistics.median(max(cluster.products.get(other, [0.0])) for other in mine)
         address, _, interface = cluster.answers.get(rank, (cluster.machines[rank].address, 0, ""))
-        clock = f"{1e3 * clocks[rank][0]:+,.2f} ms" if rank in clocks else ""
+        clock = f"{round(1e3 * clocks[rank][0], 2) + 0.0:+,.2f} ms" if rank in clocks else ""
         versions = cluster.workers[rank]["versions"].values()
         rows.append([name, str(len(mine)), address, interface, clock, shown_product(product), *versions])
     header = ["node", "workers", "address", "interface", "clock", "product", "shoal", "torch", "python"]
@@ -245,14 +242,9 @@ def _matrix(names: Mapping[int, str], cells: Mapping[Link, str]) -> str:
 
 def as_dict(cluster: Cluster) -> dict[str, Any]:
     """All measurements, for programs; nodes are named by the rank of their first worker."""
-    return {
-        "nodes": names_of(cluster),
-        "missing": cluster.missing,
-        "seconds": cluster.seconds,
-        "workers": cluster.workers,
-        "products": cluster.products,
-        "pairs": [
-            {"caller": caller, "answerer": other, "tries": [dataclasses.asdict(each) for each in tries]}
-            for (caller, other), tries in cluster.found.items()
-        ],
-    }
+    found = [
+        {"caller": caller, "answerer": other, "tries": [dataclasses.asdict(each) for each in tries]}
+        for (caller, other), tries in cluster.found.items()
+    ]
+    told = {name: value for name, value in vars(cluster).items() if name not in ("found", "machines")}
+    return {**told, "nodes": names_of(cluster), "pairs": found}

@@ -7,7 +7,7 @@ suspect is measured again, alone: it is slow if every try was, and undecided if 
 import statistics
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 SLOW = 0.5
 """The part of the others' median below which a value is slow."""
@@ -20,25 +20,33 @@ Link = tuple[int, int]
 Way = Literal["to and from", "to", "from"]
 
 
+class Verdict(NamedTuple):
+    """On a slow value."""
+
+    value: float
+    others: float
+    """The median of the others."""
+    sure: bool
+    """Whether every one of several tries was slow."""
+
+
 @dataclass(frozen=True)
 class Slow:
-    """A slow node, in these ways, or a slow link; its value, the median of the others, and whether it is sure."""
+    """A slow node, in these ways, or a slow link."""
 
     node: int | None
     way: Way
     links: tuple[Link, ...]
-    value: float
-    others: float
-    sure: bool
+    verdict: Verdict
 
 
-def slow_values(tries: Mapping[Key, Sequence[float]]) -> dict[Key, tuple[float, float, bool]]:
-    """Of values of any kind the slow ones: value, median of the others, whether every try was slow.
+def slow_values(tries: Mapping[Key, Sequence[float]]) -> dict[Key, Verdict]:
+    """Of values of any kind the slow ones.
 
     >>> slow_values({"a": [9.0], "b": [10.0], "c": [1.0, 2.0, 1.5]})
-    {'c': (1.5, 9.5, True)}
+    {'c': Verdict(value=1.5, others=9.5, sure=True)}
     """
-    found: dict[Key, tuple[float, float, bool]] = {}
+    found: dict[Key, Verdict] = {}
     for key, values in tries.items():
         rest = [max(other) for name, other in tries.items() if name != key]
         if values and rest and (verdict := _verdict(values, statistics.median(rest))):
@@ -55,9 +63,7 @@ def slow_links(tries: Mapping[Link, Sequence[float]]) -> list[Slow]:
         found += _slow_node(tries, node, statistics.median(apart)) if apart else []
     explained = {link for each in found for link in each.links}
     rest = {link: values for link, values in tries.items() if link not in explained}
-    for link, (value, others, sure) in slow_values(rest).items():
-        found.append(Slow(None, "to", (link,), value, others, sure))
-    return found
+    return found + [Slow(None, "to", (link,), verdict) for link, verdict in slow_values(rest).items()]
 
 
 def _slow_node(tries: Mapping[Link, Sequence[float]], node: int, others: float) -> list[Slow]:
@@ -66,7 +72,7 @@ def _slow_node(tries: Mapping[Link, Sequence[float]], node: int, others: float) 
         "to": [link for link in tries if link[1] == node],
         "from": [link for link in tries if link[0] == node],
     }
-    slow: dict[Way, list[tuple[float, float, bool]]] = {}
+    slow: dict[Way, list[Verdict]] = {}
     for way, links in ways.items():
         verdicts = [_verdict(tries[link], others) for link in links]
         if len(links) > 1 and all(verdicts):
@@ -76,21 +82,22 @@ def _slow_node(tries: Mapping[Link, Sequence[float]], node: int, others: float) 
     both = [verdict for each in slow.values() for verdict in each]
     named = tuple(link for way in slow for link in ways[way])
     # Some links of the node, measured again, stand for all.
-    sure = any(verdict[2] for verdict in both) and all(max(tries[link]) < SLOW * others for link in named)
+    sure = any(verdict.sure for verdict in both) and all(max(tries[link]) < SLOW * others for link in named)
     way: Way = "to and from" if len(slow) == len(ways) else next(iter(slow))
-    return [Slow(node, way, named, statistics.median(verdict[0] for verdict in both), others, sure)]
+    value = statistics.median(verdict.value for verdict in both)
+    return [Slow(node, way, named, Verdict(value, others, sure))]
 
 
-def _verdict(tries: Sequence[float], others: float) -> tuple[float, float, bool] | None:
-    """Value, median of the others and whether it is sure, if most tries were slow; one try alone is never sure."""
+def _verdict(tries: Sequence[float], others: float) -> Verdict | None:
+    """The verdict if most tries were slow; one try alone is never sure."""
     num_slow = sum(value < SLOW * others for value in tries)
     if 2 * num_slow <= len(tries):
         return None
-    return statistics.median(tries), others, len(tries) > 1 and num_slow == len(tries)
+    return Verdict(statistics.median(tries), others, len(tries) > 1 and num_slow == len(tries))
 
 
 def suspects(found: Collection[Slow], most: int) -> list[Link]:
     """The links to measure again, the slowest first; of a slow node one of each direction stands for all."""
-    ordered = sorted(found, key=lambda each: each.value / each.others)
+    ordered = sorted(found, key=lambda each: each.verdict.value / each.verdict.others)
     links = [link for each in ordered for link in (each.links[0], each.links[-1])]
     return list(dict.fromkeys(links))[:most]

@@ -7,7 +7,6 @@ Costs one round through the store and machines · (machines − 1) connections; 
 """
 
 import json
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -39,14 +38,12 @@ def check_reach(store: TaggedStore, cards: Sequence[Card], rank: int, host: str)
     machines = machines_of(cards)
     if len(machines) == 1:
         return
-    if rank in machines:
-        with listen(host, 0) as server:
+    with listen(host, 0) as server:
+        if rank in machines:
             store.set(f"listens/{rank}", json.dumps([host, server.getsockname()[1]]))
-            ports = _read_all(store, "listens", machines)
+            ports = _read(store, "listens", machines)
             store.set(f"closed/{rank}", json.dumps(_closed(machines, rank, host, ports)))
-            found = _read_all(store, "closed", machines)
-    else:
-        found = _read_all(store, "closed", machines)
+        found = _read(store, "closed", machines)
     closed = [stored(found[rank], str, str) for rank in machines if found[rank] != "[]"]
     if closed:
         message, hint = map(printable, closed[0])
@@ -77,20 +74,12 @@ def _closed(machines: dict[int, Card], rank: int, host: str, ports: dict[int, st
     return []
 
 
-def _read_all(store: TaggedStore, key: str, machines: dict[int, Card]) -> dict[int, str]:
+def _read(store: TaggedStore, key: str, machines: dict[int, Card]) -> dict[int, str]:
     """What the first worker of each machine has written."""
-    deadline = time.monotonic() + WAIT_S
-    found: dict[int, str] = {}
-    while len(found) < len(machines):
-        absent = [rank for rank in machines if rank not in found]
-        texts = store.read_all([(f"{key}/{rank}", rank) for rank in absent])
-        found |= {rank: text for rank, text in zip(absent, texts, strict=True) if text is not None}
-        absent = [rank for rank in machines if rank not in found]
-        if absent and time.monotonic() > deadline:
-            names = ", ".join(map(str, absent))
-            raise JoinTimeoutError(
-                f"rank {names} has not tried its connections within {WAIT_S:g} s",
-                "See the output of that worker.",
-            )
-        time.sleep(0.005)
+    found = store.read_from(key, machines, WAIT_S)
+    if absent := ", ".join(str(rank) for rank in machines if rank not in found):
+        raise JoinTimeoutError(
+            f"rank {absent} has not tried its connections within {WAIT_S:g} s",
+            "See the output of that worker.",
+        )
     return found
