@@ -8,7 +8,9 @@ import pytest
 import torch
 from torch.distributed import HashStore
 
-from shoal.comm.join import WorkerAddress, join, join_in, place_from_environment
+from shoal.comm import join as joining
+from shoal.comm.join import WorkerAddress, join, join_in, place_from_environment, reached_by_others
+from shoal.comm.rendezvous.meet import Card
 from shoal.comm.rendezvous.secret import UnauthenticatedStoreWarning
 from shoal.comm.rendezvous.store import listen, serve
 from shoal.errors import ConfigError, JoinError
@@ -46,6 +48,17 @@ def total(group):
     value = torch.tensor([float(group.rank + 1)])
     group.all_reduce(value).wait()
     return value.item()
+
+
+def test_the_machine_of_a_master_that_is_loopback_there_uses_its_route_to_another(monkeypatch):
+    monkeypatch.setattr(joining, "own_address", lambda host, port: {"10.0.0.2": "10.0.0.1"}[host])
+    first = Card(0, "a", "boot a", "", 1, {}, address="127.0.0.1")
+    neighbour = Card(1, "a", "boot a", "", 2, {}, address="127.0.0.1")
+    second = Card(2, "b", "boot b", "", 1, {}, address="10.0.0.2")
+    assert reached_by_others(first, [first, neighbour, second]) == "10.0.0.1"
+    assert reached_by_others(neighbour, [first, neighbour, second]) == "10.0.0.1"
+    assert reached_by_others(second, [first, neighbour, second]) == "10.0.0.2"
+    assert reached_by_others(first, [first, neighbour]) == "127.0.0.1"
 
 
 def test_programs_of_other_versions_do_not_form_a_group():

@@ -23,7 +23,7 @@ from shoal.comm.liveness.limits import limit_of
 from shoal.comm.over_torch.checked import join_torch
 from shoal.comm.rendezvous.jobs import take_job
 from shoal.comm.rendezvous.meet import Card, meet
-from shoal.comm.rendezvous.network import is_loopback, own_address, tell_nccl
+from shoal.comm.rendezvous.network import is_loopback, own_address, tell_nccl, wait_for_name
 from shoal.comm.rendezvous.reach import check_reach
 from shoal.comm.rendezvous.secret import warn_without_secret
 from shoal.comm.rendezvous.store import answers_within, check_master, connect, listen, serve
@@ -212,6 +212,7 @@ def take_gpu(environment: Mapping[str, str]) -> None:
 
 def store_at(place: WorkerAddress, timeout_s: float) -> dist.Store:
     """The store where the workers of this place meet: rank 0 makes it, unless the launcher holds it."""
+    wait_for_name(place.host, timeout_s)
     if not place.launcher_holds_store:
         check_master(place.host, place.size, os.environ.get("LOCAL_WORLD_SIZE", ""))
     if place.rank == 0 and not place.launcher_holds_store:

@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from shoal.comm.rendezvous import network, store
-from shoal.comm.rendezvous.network import own_address, problem_of, tell_nccl
+from shoal.comm.rendezvous.network import own_address, problem_of, tell_nccl, wait_for_name
 from shoal.comm.rendezvous.store import check_master, connect, listen
 from shoal.errors import JoinError, JoinTimeoutError
 
@@ -42,6 +42,25 @@ def test_a_master_that_no_other_machine_reaches_is_refused(names, host, local_si
         return
     with pytest.raises(JoinError, match=r"127\.0\.[01]\.1"):
         check_master(host, 2, local_size)
+
+
+def test_in_kubernetes_a_name_is_waited_for(monkeypatch):
+    asked = []
+
+    def resolve(host, *_, **__):
+        asked.append(host)
+        if len(asked) < 3:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("192.0.2.9", 0))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    monkeypatch.setattr(network, "ASK_EVERY_S", 0.0)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    wait_for_name("job-0.job", 100.0)
+    assert asked == []
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    wait_for_name("job-0.job", 100.0)
+    assert len(asked) == 3
 
 
 def test_the_interface_that_the_user_names_counts_more(monkeypatch):

@@ -159,6 +159,7 @@ def _slow(
     values: Sequence[float],
     shown: Callable[[float], str],
     repair: str,
+    title: str = "",
 ) -> list[Check]:
     """What is sure is a warning; what is undecided is said and is none."""
     texts = [
@@ -168,7 +169,7 @@ def _slow(
     sure = [text for text, (_, verdict) in zip(texts, cases, strict=True) if verdict.sure]
     if sure or not values:
         return [Check(name, "WARN", text, repair) for text in sure]
-    usual = f"median {shown(statistics.median(values))}, slowest {shown(min(values))}"
+    usual = f"{title}median {shown(statistics.median(values))}, slowest {shown(min(values))}"
     return [Check(name, "OK", "; undecided, because tries differ: ".join([usual, *texts]))]
 
 
@@ -183,7 +184,7 @@ def _devices(cluster: Cluster) -> list[Check]:
             for rank, verdict in slow_values(tries).items()
         ]
         values = [max(each) for each in tries.values()]
-        found += _slow("devices", cases, values, shown_product, DEVICE_REPAIR)
+        found += _slow("devices", cases, values, shown_product, DEVICE_REPAIR, f"{device}: ")
     return found
 
 

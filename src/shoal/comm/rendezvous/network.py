@@ -11,12 +11,14 @@ import ipaddress
 import os
 import socket
 import struct
+import time
 from pathlib import Path
 
 from shoal.errors import JoinError
 from shoal.printable import shortened
 
 GLOO_VARIABLE, NCCL_VARIABLE = "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"
+ASK_EVERY_S = 1.0
 _SIOCGIFADDR = 0x8915
 
 
@@ -36,6 +38,16 @@ def addresses_of(host: str) -> list[str]:
     except (socket.gaierror, UnicodeError) as error:
         raise no_such_host(host) from error
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+def wait_for_name(host: str, limit_s: float) -> None:
+    """In a pod of Kubernetes, wait until the name resolves: that of another pod does once it has been placed."""
+    deadline = time.monotonic() + limit_s
+    while "KUBERNETES_SERVICE_HOST" in os.environ and time.monotonic() < deadline:
+        with contextlib.suppress(JoinError):
+            addresses_of(host)
+            return
+        time.sleep(ASK_EVERY_S)
 
 
 def no_such_host(host: str) -> JoinError:
