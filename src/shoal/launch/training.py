@@ -110,7 +110,7 @@ def by_virtual_machines(
 
         def run(settings: dict[str, Any], workers: int, listener: Listener, policy: Policy) -> None:
             task = processes.ProcessTask(settings, keeps_output=True, threads=config.threads or 0)
-            on_nodes(task, cluster, workers, listener, policy)
+            on_nodes(task, cluster.nodes, workers, listener, policy)
 
         return _supervised(config, observer, resumed, then, run)
 

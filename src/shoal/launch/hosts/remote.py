@@ -152,7 +152,7 @@ class Agent:
 
     def _say(self, line: bytes) -> None:
         """A line that no worker has printed: of ssh, of a shell, of the agent."""
-        self._said.append(excerpt(line.decode(errors="replace").rstrip("\n")))
+        self._said.append(excerpt(line.decode(errors="replace").rstrip()))
         _print(2, f"[{self.name}] ", line)
 
     def _take_messages(self) -> None:

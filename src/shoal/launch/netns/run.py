@@ -2,26 +2,26 @@
 
 import os
 import subprocess
+from collections.abc import Sequence
 from functools import partial
 
 from shoal.comm.rendezvous.secret import without_secret
 from shoal.errors import ConfigError
 from shoal.launch.cores import threads_per_worker
 from shoal.launch.hosts.remote import AGENT, Job, Machine, run
-from shoal.launch.netns.cluster import Node, VirtualCluster
+from shoal.launch.netns.cluster import Node
 from shoal.launch.process.processes import ProcessTask, interpreter
 from shoal.launch.supervise import Listener, Policy
 
 
 def on_nodes(
     task: ProcessTask,
-    cluster: VirtualCluster,
+    nodes: Sequence[Node],
     workers: int,
     listener: Listener | None = None,
     policy: Policy | None = None,
 ) -> None:
     """Run a task in so many workers, divided evenly: the first nodes have one more if they must."""
-    nodes = cluster.nodes
     each, more = divmod(workers, len(nodes))
     if not each:
         raise ConfigError(
@@ -33,7 +33,11 @@ def on_nodes(
     ]
     # All nodes share the cores of this machine.
     threads = os.environ.get("OMP_NUM_THREADS", str(threads_per_worker(workers)))
-    run(Job(task, {"OMP_NUM_THREADS": threads}, nodes[0].address), machines, listener, policy)
+    quiet = os.environ.get(
+        "TORCH_CPP_LOG_LEVEL", "ERROR"
+    )  # torch warns of addresses that no name server knows
+    environment = {"OMP_NUM_THREADS": threads, "TORCH_CPP_LOG_LEVEL": quiet}
+    run(Job(task, environment, nodes[0].address), machines, listener, policy)
 
 
 def _connect(node: Node) -> "subprocess.Popen[bytes]":
