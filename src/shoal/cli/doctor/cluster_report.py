@@ -11,6 +11,7 @@ from shoal.cli.doctor.cluster import Cluster
 from shoal.cli.doctor.pairs import latency_s
 from shoal.cli.doctor.verdicts import Link, Slow, Verdict, slow_values
 from shoal.comm.rendezvous.network import is_loopback
+from shoal.printable import counted
 from shoal.report.plain_tables import aligned
 
 CLOCK_S = 0.1
@@ -51,7 +52,8 @@ def checks_of(cluster: Cluster) -> list[Check]:
 
 
 def _workers(cluster: Cluster) -> list[Check]:
-    there = f"{len(cluster.workers)} of {cluster.size} workers on {len(cluster.machines)} nodes"
+    there = f"{len(cluster.workers)} of {counted(cluster.size, 'worker')}"
+    there += f" on {counted(len(cluster.machines), 'node')}"
     there += f", examined in {cluster.seconds:.0f} s"
     if not cluster.missing:
         return [Check("workers", "OK", there)]

@@ -234,10 +234,8 @@ def _explained(host: str, port: int, problem: OSError) -> str:
             "that is this machine itself: if rank 0 runs on another, give the address of that machine."
         )
         return f"{why(problem)}. Rank 0 holds it, and {elsewhere}"
-    return (
-        f"{why(problem)}. Rank 0 holds it: was it started with this port, and is {named(host)} on its machine "
-        "no address of 127.0.0.0/8 (in /etc/hosts, as Debian has it)?"
-    )
+    loopback = "if this name is 127.0.1.1 in /etc/hosts of its own machine, as on Debian, correct that."
+    return f"{why(problem)}. Rank 0 holds it: was it started with this port? And {loopback}"
 
 
 def _no_store(
@@ -263,11 +261,12 @@ def check_master(host: str, size: int, local_size: str) -> None:
     is_clear = local_size == str(size) or (not local_size and host in ("localhost", *addresses))
     if is_clear or not all(map(is_loopback, addresses)):
         return
-    here = f"only {local_size} of {size} workers are" if local_size else "none of the other workers may be"
+    here = f"only {local_size} of {size} workers are on it" if local_size else "others may run elsewhere"
+    alone = "" if local_size else "; 127.0.0.1 if all workers are on one machine"
     raise JoinError(
-        f"the master address {named(host)} is reached from this machine alone, and {here} on it",
+        f"the master address {named(host)} is reached from this machine alone, and {here}",
         f"Give all workers an address of rank 0's machine (this one has {shown_interfaces()}), or correct the name "
-        "in /etc/hosts; 127.0.0.1 if all workers are on one machine.",
+        f"in /etc/hosts{alone}.",
     )
 
 
