@@ -5,9 +5,6 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TypeVar
 
-import torch
-
-from shoal import __version__
 from shoal.comm.group import Group
 from shoal.comm.join import WorkerAddress, join, own_place
 from shoal.comm.liveness.limits import BUSY_S, TRAIN_LIMIT_S, limit_of
@@ -20,7 +17,7 @@ AnyGroup = TypeVar("AnyGroup", bound=Group)
 
 
 def facts_of(config: RunConfig, resumed: RunFolder | None = None) -> dict[str, str]:
-    """Facts that must be the same on every worker before they start: versions, and settings that affect the result.
+    """Facts that must be the same on every worker before they start: Python, and settings that affect the result.
 
     The first fact that differs between two workers is shown from both sides.
     """
@@ -31,8 +28,6 @@ def facts_of(config: RunConfig, resumed: RunFolder | None = None) -> dict[str, s
         if value is not None and (path in must_agree or not may_differ(path, "workers"))
     }
     return {
-        "shoal": __version__,
-        "torch": torch.__version__.split("+")[0],
         "python": ".".join(map(str, sys.version_info[:2])),
         "--resume": "given" if resumed else "not given",
         **settings,
