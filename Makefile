@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 DEV := $(VENV)/.installed-dev
 
-.PHONY: demo test test-long test-browser test-explore test-third-party test-faults lint format clean install
+.PHONY: demo test test-long test-browser test-explore test-third-party test-faults lint format docs figures clean install
 SEED ?= $(shell date +%s)
 # With bytecode: otherwise pytest rewrites every test file anew, and every process that a test starts compiles shoal anew.
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 2 --dist worksteal -q
@@ -45,6 +45,14 @@ $(THIRD_PARTY)/.installed: examples/third_party/requirements.txt pyproject.toml 
 test-faults: FAULT_SEED = $(if $(filter command line,$(origin SEED)),$(SEED),0)
 test-faults: $(DEV)  ## drawn faults and malformed inputs, about 15 minutes; SEED=n draws others, JOBS=n runs n at a time
 	OMP_NUM_THREADS=1 $(BIN)/python tests/faults/suite.py --seed $(FAULT_SEED) $(if $(JOBS),--jobs $(JOBS))
+
+figures: $(DEV)  ## the figures of the guide, docs/figures: about 2 minutes of training
+	OMP_NUM_THREADS=1 $(BIN)/python tools/figures.py
+
+docs: $(DEV)  ## the guide as a site, build/site/index.html: both languages, with search, without a network
+	$(BIN)/python tools/guide.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo build/site/index.html
 
 lint: $(DEV)  ## formatting, style, types, layers
 	$(BIN)/ruff format --check .
