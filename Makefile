@@ -50,8 +50,7 @@ figures: $(DEV)  ## the figures of the guide, docs/figures: about 2 minutes of t
 	OMP_NUM_THREADS=1 $(BIN)/python tools/figures.py
 
 docs: $(DEV)  ## the guide as a site, build/site/index.html: both languages, with search, without a network
-	$(BIN)/python tools/guide.py
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python tools/guide.py
 	@echo build/site/index.html
 
 lint: $(DEV)  ## formatting, style, types, layers

@@ -1,10 +1,11 @@
-"""Assemble the pages of the site in `build/site-pages`, for mkdocs to build: `make docs`.
+"""Build the guide as a site, `build/site`: `make docs`.
 
-    python tools/guide.py && mkdocs build --strict
+    python tools/guide.py
 
 The pages in `docs/` are plain Markdown that links as a code host does. Here each language gets every page (the
 English text, with a note, where a translation is missing), a link to a file that is not a page leads to a copy of that
-file, and Chinese headings get the anchors of the English ones.
+file, and Chinese headings get the anchors of the English ones. Each language is a site with a search of its own,
+English at the root and Chinese in `zh`; a page's link to the other language leads to the same page.
 """
 
 import re
@@ -12,9 +13,13 @@ import shutil
 from functools import cache
 from pathlib import Path
 from posixpath import dirname, join, normpath, relpath
+from typing import Any
+
+from mkdocs.commands.build import build
+from mkdocs.config import load_config
 
 ROOT = Path(__file__).parents[1]
-OUT = ROOT / "build" / "site-pages"
+PAGES, SITE = ROOT / "build" / "site-pages", ROOT / "build" / "site"
 PROJECT = {
     "README.md": "index.md",
     "docs/README.md": "index.md",
@@ -24,6 +29,16 @@ PROJECT = {
     "CHANGELOG.md": "project/changes.md",
 }
 """Files outside `docs/en` and their place in each language; the README's place is the first page."""
+NAMES = {"en": "English", "zh": "中文"}
+SECTIONS = {
+    "Start": "开始",
+    "Tutorial": "教程",
+    "How-to": "操作指南",
+    "Extend": "扩展",
+    "Labs": "实验",
+    "Reference": "参考",
+    "Project": "项目",
+}
 NOT_TRANSLATED = {"en": "", "zh": "> 本页尚无中文译文，以下是英文原文。\n\n"}
 LINK = re.compile(r"\]\(([^)#:\s]*)(#[^)\s]*)?\)")
 FENCE = re.compile(r"(^ *```.*?^ *```$)", re.DOTALL | re.MULTILINE)
@@ -32,18 +47,20 @@ HEADING = re.compile(r"^(#+ )(.*)$", re.MULTILINE)
 
 def assemble() -> None:
     """Write every page of both languages, the files that they link to, and figures and styles."""
-    shutil.rmtree(OUT, ignore_errors=True)
-    for path in (ROOT / "docs").iterdir():
-        if path.suffix == ".svg" or path.name in ("assets", "figures"):
-            (shutil.copytree if path.is_dir() else shutil.copy)(path, _made(OUT / path.name))
+    shutil.rmtree(PAGES, ignore_errors=True)
     english = [page.relative_to(ROOT).as_posix() for page in (ROOT / "docs/en").rglob("*.md")]
     for lang, note in NOT_TRANSLATED.items():
+        for folder in ("assets", "figures"):
+            shutil.copytree(ROOT / "docs" / folder, PAGES / lang / folder)
         for name in [*english, *(name for name in PROJECT if not name.endswith("README.md"))]:
             source = translated(name, lang)
             text = (ROOT / source).read_text(encoding="utf-8")
             if source == name and note:
                 text = HEADING.sub(rf"\g<0>\n\n{note}", text, count=1)
-            _made(OUT / place(name, lang)).write_text(for_site(text, source, name, lang), encoding="utf-8")
+            text = for_site(text, source, name, lang)
+            if name == "CHANGELOG.md":  # it has every word, and would be found first
+                text = f"---\nsearch:\n  boost: 0.1\n---\n{text}"
+            _made(PAGES / place(name, lang)).write_text(text, encoding="utf-8")
 
 
 def for_site(text: str, source: str, english: str, lang: str) -> str:
@@ -54,9 +71,9 @@ def for_site(text: str, source: str, english: str, lang: str) -> str:
         target = normpath(join(dirname(source), path)) if path else source
         if not path.startswith("http") and (ROOT / target).is_file():
             here, there = place(english, lang), place(target, lang)
-            if there.startswith("files/"):
-                shutil.copy(ROOT / target, _made(OUT / there))
-            if there.startswith("files/") or target in ("README.md", "docs/README.md"):
+            if not target.endswith(".md") or "/files/" in there:
+                shutil.copy(ROOT / target, _made(PAGES / there))
+            if "/files/" in there or target in ("README.md", "docs/README.md"):
                 anchor = ""
             path = relpath(there, dirname(here)) if path else ""
             anchor = anchor and f"#{english_anchor(target, anchor[1:], lang)}"
@@ -78,7 +95,7 @@ def place(path: str, lang: str) -> str:
         return f"{lang}/{PROJECT[path]}"
     if path.startswith(("docs/en/", "docs/zh/")):
         return f"{lang}/{path[len('docs/en/') :]}"
-    return path.removeprefix("docs/") if path.startswith("docs/") else f"files/{path}.txt"
+    return f"{lang}/{path[len('docs/') :]}" if path.startswith("docs/") else f"{lang}/files/{path}.txt"
 
 
 def translated(path: str, lang: str) -> str:
@@ -105,5 +122,41 @@ def _made(path: Path) -> Path:
     return path
 
 
+class Language:
+    """What mkdocs is told while it builds the site of one language."""
+
+    def __init__(self, lang: str) -> None:
+        self.lang = lang
+
+    def on_nav(self, nav: Any, **_: Any) -> None:
+        """Name the sections in the language."""
+        for section in nav.items:
+            section.title = SECTIONS[section.title] if self.lang == "zh" else section.title
+
+    def on_page_context(self, context: Any, *, page: Any, config: Any, **_: Any) -> None:
+        """Link to the same page in the other language."""
+        root = {"en": "", "zh": "zh/"} if self.lang == "en" else {"en": "../", "zh": ""}
+        config.extra["alternate"] = [
+            {"name": name, "lang": lang, "link": root[lang] + page.url} for lang, name in NAMES.items()
+        ]
+
+
+def build_site(lang: str) -> None:
+    """Build the pages of a language; a warning is an error."""
+    site = SITE if lang == "en" else SITE / lang
+    config: Any = load_config(
+        str(ROOT / "mkdocs.yml"), docs_dir=str(PAGES / lang), site_dir=str(site), strict=True
+    )
+    config.theme["language"] = lang
+    config.plugins["material/search"].config["lang"] = ["en"] if lang == "en" else ["zh", "en"]
+    rules = Language(lang)
+    config.plugins.events["nav"].append(rules.on_nav)
+    config.plugins.events["page_context"].append(rules.on_page_context)
+    config.plugins.run_event("startup", command="build", dirty=False)
+    build(config)
+
+
 if __name__ == "__main__":
     assemble()
+    for language in NAMES:
+        build_site(language)

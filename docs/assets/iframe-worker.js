@@ -1,6 +1,6 @@
 // Browsers start no worker for a page that is opened as a file. The search then runs in a hidden frame instead.
 if (location.protocol === "file:") {
-  window.Worker = class extends EventTarget {
+  window.Worker = window.IFrameWorker = class extends EventTarget {
     constructor(url) {
       super();
       const frame = document.createElement("iframe");
