@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 DEV := $(VENV)/.installed-dev
 
-.PHONY: demo test test-long test-browser test-explore test-third-party test-faults lint format docs figures clean install
+.PHONY: demo test test-long test-browser test-docs test-explore test-third-party test-faults lint format docs figures clean install
 SEED ?= $(shell date +%s)
 # With bytecode: otherwise pytest rewrites every test file anew, and every process that a test starts compiles shoal anew.
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 2 --dist worksteal -q
@@ -14,7 +14,7 @@ demo: $(READY)  ## the same training in eight ways: one table, remarks, a report
 	$(BIN)/shoal compare quickstart
 
 test: $(DEV)  ## every test and doctest but the long ones; the same examples in every run
-	$(PYTEST) -m "not long and not browser"
+	$(PYTEST) -m "not long and not browser and not docs"
 
 test-long: $(DEV)  ## the tests that take long: more launchers, faults and strangers among real processes
 	$(PYTEST) -m long
@@ -24,6 +24,9 @@ test-browser: $(DEV)  ## the pages in Chromium: click, zoom, cut the network, ax
 	  { echo "there is no Chromium: install it with apt-get install chromium"; exit 2; }
 	$(BIN)/pip install --quiet --constraint constraints.txt --requirement tests/browser/requirements.txt
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 0 -m browser tests/browser
+
+test-docs: $(DEV)  ## type the commands of the guide, and compare what they print with its pages
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 0 -m docs tests/test_guide_commands.py
 
 test-explore: $(DEV)  ## the property tests with new random examples; SEED=n repeats a run
 	@echo "Random examples of seed $(SEED); repeat this run with: make test-explore SEED=$(SEED)"

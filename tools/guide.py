@@ -1,6 +1,6 @@
-"""Build the guide as a site, `build/site`: `make docs`.
+"""Build the guide as a site, `FOLDER/site` (default `build/site`): `make docs`.
 
-    python tools/guide.py
+    python tools/guide.py [FOLDER]
 
 The pages in `docs/` are plain Markdown that links as a code host does. Here each language gets every page (the
 English text, with a note, where a translation is missing), a link to a file that is not a page leads to a copy of that
@@ -10,6 +10,7 @@ English at the root and Chinese in `zh`; a page's link to the other language lea
 
 import re
 import shutil
+import sys
 from functools import cache
 from pathlib import Path
 from posixpath import dirname, join, normpath, relpath
@@ -19,7 +20,8 @@ from mkdocs.commands.build import build
 from mkdocs.config import load_config
 
 ROOT = Path(__file__).parents[1]
-PAGES, SITE = ROOT / "build" / "site-pages", ROOT / "build" / "site"
+BUILD = Path(sys.argv[1]) if sys.argv[1:] else ROOT / "build"
+PAGES, SITE = BUILD / "site-pages", BUILD / "site"
 PROJECT = {
     "README.md": "index.md",
     "docs/README.md": "index.md",
