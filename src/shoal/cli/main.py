@@ -36,6 +36,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "runs": "shoal.cli.runs",
         "explain": "shoal.cli.explain",
         "graph": "shoal.cli.graph",
+        "docs": "shoal.cli.docs",
     },
     "Measure and check": {
         "memory": "shoal.cli.memory",
