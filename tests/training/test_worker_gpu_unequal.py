@@ -60,7 +60,7 @@ class StopAt(Silent):
 
 
 def test_both_stop_after_the_same_step_and_go_on(tmp_path):
-    flags = "--workers 2 --device cuda,cpu --strategy ddp --data digits --epochs 1 --threads 1"
+    flags = "--workers 2 --device cuda,cpu --strategy ddp --data digits --epochs 1000 --threads 1"
     config = read(None, [*flags.split(), "--runs-dir", str(tmp_path)])
     result = launch_run(config, StopAt())
     assert result.status == "interrupted"
