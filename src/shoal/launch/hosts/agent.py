@@ -13,6 +13,7 @@ import json
 import os
 import signal
 import sys
+from collections import deque
 from collections.abc import Mapping
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any, final
@@ -37,15 +38,23 @@ class LauncherGoneError(Exception):
 
 @final
 class Channel:
-    """The connection with the launcher: this process's standard streams, which workers do not inherit."""
+    """The connection with the launcher: two descriptors."""
 
-    def __init__(self) -> None:
-        self._input, self._output = os.dup(0), os.dup(1)
+    def __init__(self, input_end: int, output_end: int) -> None:
+        self._input, self._output = input_end, output_end
+        self._unread = b""
+        self.waiting: deque[Message] = deque()
+        """Messages that have come and were not asked for yet."""
+
+    @classmethod
+    def of_this_process(cls) -> "Channel":
+        """Its standard streams, which workers and libraries do not get."""
+        channel = cls(os.dup(0), os.dup(1))
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)
         os.dup2(2, 1)  # whatever a library prints
         os.close(nothing)
-        self._unread = b""
+        return channel
 
     def fileno(self) -> int:
         """Of the input."""
@@ -60,19 +69,19 @@ class Channel:
         except BrokenPipeError:
             raise LauncherGoneError from None
 
-    def receive(self) -> list[Message]:
-        """The messages of one read, which waits if there is nothing."""
+    def receive(self) -> None:
+        """Read once, which waits if nothing is there."""
         data = os.read(self._input, MOST_UNFINISHED)
         if not data:
             raise LauncherGoneError
         *lines, self._unread = (self._unread + data).split(b"\n")
-        return [json.loads(line) for line in lines]
+        self.waiting += [json.loads(line) for line in lines]
 
     def next(self) -> Message:
-        """The next message, if the launcher sends no more before an answer."""
-        while True:
-            for message in self.receive():
-                return message
+        """Wait for the next message."""
+        while not self.waiting:
+            self.receive()
+        return self.waiting.popleft()
 
 
 @final
@@ -115,7 +124,7 @@ def main() -> int:
     """Do one job."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C on this machine's terminal is the launcher's
     with contextlib.suppress(LauncherGoneError):
-        channel = Channel()
+        channel = Channel.of_this_process()
         connection = os.environ.get("SSH_CONNECTION", "")
         channel.send(kind="here", shoal=__version__, connection=connection)
         _work(channel, channel.next())
@@ -181,11 +190,14 @@ def _relay(
     while True:
         streams = [each for rank in running for each in outputs[rank] if each.is_open]
         descriptors = [each for handle in running.values() for each in handle.descriptors()]
-        ready = wait([channel.fileno(), *(each.fileno() for each in streams), *descriptors])
+        known = [channel.fileno(), *(each.fileno() for each in streams), *descriptors]
+        ready = wait(known, 0 if channel.waiting else None)
         if channel.fileno() in ready:
-            for message in channel.receive():
-                if message["rank"] in running:
-                    running[message["rank"]].send_signal(message["signal"])
+            channel.receive()
+        while channel.waiting:
+            message = channel.next()
+            if message["rank"] in running:
+                running[message["rank"]].send_signal(message["signal"])
         for stream in streams:
             if stream.fileno() in ready:
                 stream.pass_on(channel)
