@@ -159,7 +159,12 @@ def test_our_own_command_runs_on_every_machine(two, tmp_path, capsys, launching_
 
 
 @pytest.mark.parametrize(
-    "changes", [{"nodes": 2}, {"launcher": "netns", "link": (Link.from_text("0-1:1gbit"),)}]
+    "changes",
+    [
+        {"nodes": 2},
+        {"nodes": 3, "launcher": "netns"},
+        {"launcher": "netns", "link": (Link.from_text("0-1:1gbit"),)},
+    ],
 )
 def test_settings_that_virtual_machines_cannot_have_are_refused(changes):
     with pytest.raises(ConfigError):

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from shoal.comm.group import Group
-from shoal.comm.join import WorkerAddress, join
+from shoal.comm.join import WorkerAddress, join, own_place
 from shoal.comm.liveness.limits import BUSY_S, TRAIN_LIMIT_S, limit_of
 from shoal.config.schema import DECIDES_BITS, RunConfig, may_differ
 from shoal.config.write import flat, literal
@@ -45,7 +45,9 @@ def joined_group(
 
     Without a `timeout_s`, the workers are a launcher's, which watches them: the slowest may take its time to start.
     """
-    kind, facts = group_kind(config, take_device(config)), facts_of(config, resumed)
+    place = place or own_place()
+    kind = group_kind(config, take_device(config, place.rank if place else 0))
+    facts = facts_of(config, resumed)
     limit_s, timeout_s = training_limit_of(config), limit_of(timeout_s, BUSY_S)
     with closing_group(join(place, kind=kind, facts=facts, limit_s=limit_s, timeout_s=timeout_s)) as group:
         yield group

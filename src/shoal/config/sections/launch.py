@@ -51,6 +51,10 @@ class LaunchConfig(Checked):
             if self.nodes > 1:
                 raise ConfigError(f"{self.nodes} nodes need virtual machines", "Add --launcher netns.")
             return
+        if self.nodes > self.workers:
+            raise ConfigError(
+                f"{self.nodes} nodes for {self.workers} workers", f"Use at least --workers {self.nodes}."
+            )
         if len(self.link) > 1 or any(each.ends or each.latency_s for each in self.link):
             raise ConfigError(
                 "--launcher netns shapes the network card of every node, with one rate and no latency",
