@@ -44,7 +44,7 @@ def test_a_firewall_between_the_workers_is_named_with_addresses_before_the_first
         for node in cluster.nodes:
             drop(node, *STORE_ALONE)
         for said, code in ended(cluster, "train", *flags(tmp_path)):
-            assert code == 2
+            assert code == 2, said
             assert all(word in said for word in ("node01", "10.213.7.1", "node02", "10.213.7.2"))
     assert list(tmp_path.glob("*/events*")) == []
 

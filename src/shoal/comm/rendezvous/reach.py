@@ -20,6 +20,7 @@ from shoal.printable import counted, printable
 CONNECT_S = 5.0
 """Seconds after which a connection without an answer counts as closed: the system has tried three times by then."""
 WAIT_S = 60.0
+HEARD_S = 10.0
 AT_ONCE = 32
 """Connections that one worker tries at the same time."""
 
@@ -46,6 +47,9 @@ def check_reach(store: TaggedStore, cards: Sequence[Card], rank: int, host: str)
         found = _read(store, "closed", machines)
     closed = [stored(found[rank], str, str) for rank in machines if found[rank] != "[]"]
     if closed:
+        store.set(f"heard/{rank}", "")
+        if rank == 0:  # the store may end with this process: the others read first
+            store.read_from("heard", [card.rank for card in cards], HEARD_S)
         message, hint = map(printable, closed[0])
         more = f" ({counted(len(closed) - 1, 'other machine')} cannot either)" if len(closed) > 1 else ""
         raise JoinError(f"{message}{more}", hint)
@@ -76,7 +80,13 @@ def _closed(machines: dict[int, Card], rank: int, host: str, ports: dict[int, st
 
 def _read(store: TaggedStore, key: str, machines: dict[int, Card]) -> dict[int, str]:
     """What the first worker of each machine has written."""
-    found = store.read_from(key, machines, WAIT_S)
+    try:
+        found = store.read_from(key, machines, WAIT_S)
+    except RuntimeError as error:
+        raise JoinError(
+            f"the store where workers meet is gone: {str(error).splitlines()[0]}",
+            "Rank 0 or the launcher holds it: see its output first.",
+        ) from error
     if absent := ", ".join(str(rank) for rank in machines if rank not in found):
         raise JoinTimeoutError(
             f"rank {absent} has not tried its connections within {WAIT_S:g} s",
