@@ -25,12 +25,15 @@ def test_the_table_and_the_tests_are_the_same():
         "cli/test_interrupts.py",
     )
     others |= names_in("processes/test_programs.py", "processes/test_group_faults.py")
-    others |= names_in("processes/test_tensor_faults.py", "processes/test_server.py")
+    others |= names_in(
+        "processes/test_tensor_faults.py", "processes/test_server.py", "processes/test_disks.py"
+    )
     others |= names_in(
         "processes/test_strangers.py", "comm/rendezvous/test_meet.py", "comm/rendezvous/test_secret.py"
     )
     others |= names_in("cli/test_entry.py", "cli/test_main.py", "training/test_checkpoint.py")
     others |= names_in("training/test_stop.py", "launch/process/test_forks.py", "processes/test_rpc.py")
     others |= names_in("labs/test_command.py", "cli/test_compare.py", "processes/test_hangs.py")
+    others |= names_in("processes/test_networks.py", "comm/rendezvous/test_network.py")
     assert named - faults - others == set()
     assert faults - named == set()

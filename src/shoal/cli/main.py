@@ -25,6 +25,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "evaluate": "shoal.cli.evaluate",
         "prune": "shoal.cli.prune",
         "launch": "shoal.cli.launch",
+        "render": "shoal.cli.render",
         "data": "shoal.cli.data",
     },
     "Understand": {
