@@ -71,6 +71,9 @@ def test_the_site_builds_without_a_warning_and_asks_no_other_server(tmp_path):
     pages = [*(tmp_path / "site").rglob("*.html")]
     names = {page.relative_to(tmp_path / "site").as_posix() for page in pages}
     assert {"index.html", "zh/index.html", "zh/tutorial/who-waits.html", "zh/combinations.html"} <= names
+    for page in pages:
+        twins = re.findall(r'<a href="([^"]*)" hreflang="\w+"', page.read_text(encoding="utf-8"))
+        assert page.name == "404.html" or {(page.parent / twin).is_file() for twin in twins} == {True}
     loaded = r"<(?:link|script|img|iframe)\b[^>]*\b(?:href|src)=.?(?:https?:)?//[^\s>]*"
     assert [found for page in pages for found in re.findall(loaded, page.read_text(encoding="utf-8"))] == []
     assert sum(path.stat().st_size for path in (tmp_path / "site").rglob("*") if path.is_file()) <= 15e6

@@ -8,6 +8,7 @@ file, and Chinese headings get the anchors of the English ones. Each language is
 English at the root and Chinese in `zh`; a page's link to the other language leads to the same page.
 """
 
+import logging
 import re
 import shutil
 import sys
@@ -24,6 +25,7 @@ BUILD = Path(sys.argv[1]) if sys.argv[1:] else ROOT / "build"
 PAGES, SITE = BUILD / "site-pages", BUILD / "site"
 PROJECT = {
     "README.md": "index.md",
+    "README.zh-CN.md": "index.md",
     "docs/README.md": "index.md",
     "docs/architecture.md": "project/architecture.md",
     "docs/benchmarks.md": "project/benchmarks.md",
@@ -54,7 +56,7 @@ def assemble() -> None:
     for lang, note in NOT_TRANSLATED.items():
         for folder in ("assets", "figures"):
             shutil.copytree(ROOT / "docs" / folder, PAGES / lang / folder)
-        for name in [*english, *(name for name in PROJECT if not name.endswith("README.md"))]:
+        for name in [*english, *(name for name, page in PROJECT.items() if page != "index.md")]:
             source = translated(name, lang)
             text = (ROOT / source).read_text(encoding="utf-8")
             if source == name and note:
@@ -75,7 +77,7 @@ def for_site(text: str, source: str, english: str, lang: str) -> str:
             here, there = place(english, lang), place(target, lang)
             if not target.endswith(".md") or "/files/" in there:
                 shutil.copy(ROOT / target, _made(PAGES / there))
-            if "/files/" in there or target in ("README.md", "docs/README.md"):
+            if "/files/" in there or PROJECT.get(target) == "index.md":
                 anchor = ""
             path = relpath(there, dirname(here)) if path else ""
             anchor = anchor and f"#{english_anchor(target, anchor[1:], lang)}"
@@ -135,12 +137,13 @@ class Language:
         for section in nav.items:
             section.title = SECTIONS[section.title] if self.lang == "zh" else section.title
 
-    def on_page_context(self, context: Any, *, page: Any, config: Any, **_: Any) -> None:
-        """Link to the same page in the other language."""
-        root = {"en": "", "zh": "zh/"} if self.lang == "en" else {"en": "../", "zh": ""}
-        config.extra["alternate"] = [
-            {"name": name, "lang": lang, "link": root[lang] + page.url} for lang, name in NAMES.items()
-        ]
+    def on_post_page(self, output: str, *, page: Any, **_: Any) -> str:
+        """Link to the same page in the other language, which mkdocs cannot, because it is another site."""
+        up = "../" * page.url.count("/")
+        site = {"en": "", "zh": "zh/"} if self.lang == "en" else {"en": "../", "zh": ""}
+        for lang, root in site.items():
+            output = output.replace(f'href="#{lang}-twin"', f'href="{up}{root}{page.url}"')
+        return output
 
 
 def build_site(lang: str) -> None:
@@ -149,16 +152,21 @@ def build_site(lang: str) -> None:
     config: Any = load_config(
         str(ROOT / "mkdocs.yml"), docs_dir=str(PAGES / lang), site_dir=str(site), strict=True
     )
+    logging.getLogger("jieba").setLevel(logging.WARNING)
     config.theme["language"] = lang
     config.plugins["material/search"].config["lang"] = ["en"] if lang == "en" else ["zh", "en"]
     rules = Language(lang)
     config.plugins.events["nav"].append(rules.on_nav)
-    config.plugins.events["page_context"].append(rules.on_page_context)
+    config.plugins.events["post_page"].append(rules.on_post_page)
+    config.extra["alternate"] = [
+        {"name": name, "lang": each, "link": f"#{each}-twin"} for each, name in NAMES.items()
+    ]
     config.plugins.run_event("startup", command="build", dirty=False)
     build(config)
 
 
 if __name__ == "__main__":
+    logging.basicConfig(format="%(message)s")
     assemble()
     for language in NAMES:
         build_site(language)

@@ -66,7 +66,7 @@ def test_a_named_page_is_a_path_that_exists_wherever_shoal_is_installed(tmp_path
     assert with_pages("(docs/en/start/install.md).", package) == f"({page})."
     assert with_pages("docs/en/none.md", package) == "docs/en/none.md"
     assert with_pages(str(page), package) == str(page)
-    monkeypatch.chdir(page.parents[2])
+    monkeypatch.chdir(page.parents[3])
     assert with_pages("see docs/en/start/install.md", package) == "see docs/en/start/install.md"
     (tmp_path / "removed").mkdir()
     monkeypatch.chdir(tmp_path / "removed")
