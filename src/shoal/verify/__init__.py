@@ -1,0 +1,1 @@
+"""Finds the first difference between a distributed run of a program and one machine: `shoal verify PROGRAM`."""

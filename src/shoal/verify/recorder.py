@@ -1,0 +1,211 @@
+"""Records the steps of one worker: what entered its model, what came out, its gradients and its state."""
+
+import hashlib
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from shoal.verify.seen import Enough, Steps, first_tensor, is_random, is_shared, seen
+from shoal.verify.store import Facts, Writer
+
+NUMBERS = (int, float)
+LAST = "ended"
+"""The file that a worker leaves when its program has ended well."""
+
+
+class Recorder(Steps):
+    """Writes what a worker does."""
+
+    def __init__(self, folder: Path, rank: int, most: int | None = None, comparable: bool = False) -> None:
+        super().__init__(comparable)
+        self._folder, self._rank, self._most = folder, rank, most
+        self._writer = Writer(folder, rank)
+        self._rows = 0
+
+    def begins(self, names: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> None:
+        """Record the state before the step; this is also the state after the step before."""
+        self._state(names, buffers)
+        if self.step == self._most:
+            raise Enough
+        digest = hashlib.blake2b(torch.get_rng_state().numpy().tobytes(), digest_size=8).hexdigest()
+        self._writer.note(self.step, "begin", {"random": digest})
+
+    def _state(self, names: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> None:
+        for kind, tensors in (("param", names), ("buffer", buffers)):
+            for name, tensor in tensors.items():
+                self._writer.put(self.step, f"{kind}/{name}", tensor)
+
+    def found(self, names: Mapping[str, Tensor]) -> None:
+        """Record the gradients of these parameters before anything is exchanged."""
+        for name, param in names.items():
+            if param.requires_grad and param.is_leaf:
+
+                def record(gradient: Tensor, name: str = name) -> None:
+                    self._writer.put(self.step, f"local/{self.backwards}/{name}", gradient)
+
+                param.register_hook(record)
+
+    def forward(self, model: nn.Module, inputs: Tensor | None, output: Any, is_random: bool) -> None:
+        """Record the output of a forward pass, and which samples it had."""
+        found = first_tensor(output)
+        if found is not None:
+            self._writer.put(self.step, f"output/{self.forwards}", found)
+        rows = rows_of(inputs)
+        self._rows += len(rows)
+        facts: Facts = {"rows": rows, "random": is_random, "dtype": compute_type(found)}
+        facts["special"] = special(model)
+        self._writer.note(self.step, "forward", facts)
+
+    def backward(self, loss: Any) -> None:
+        """Record the loss."""
+        found = first_tensor(loss)
+        value = float(found.detach()) if found is not None and found.numel() == 1 else None
+        self._writer.note(self.step, "backward", {"loss": value, "rows": self._rows})
+        self._rows = 0
+
+    def updates(self, optimizer: Any) -> None:
+        """Record the gradients as the optimizer gets them, and its settings."""
+        held = {id(param) for group in optimizer.param_groups for param in group["params"]}
+        for name, param in self.tensors.items():
+            if param.grad is not None:
+                self._writer.put(self.step, f"grad/{name}", param.grad)
+        self._writer.note(self.step, "update", settings_of(optimizer, held, self.tensors))
+
+    def updated(self, optimizer: Any) -> None:
+        """Record the optimizer's state after its update."""
+        for key, tensor in state_of(optimizer, self.tensors).items():
+            self._writer.put(self.step, f"state/{key}", tensor)
+        self._writer.flush()
+
+    def batch(self, loader: int, number: int, iterator: Any, load: Callable[[], Any]) -> Any:
+        """Record a batch and the indices of its samples."""
+        facts: Facts = {"loader": loader, "pass": number, "batch": self.drawn[loader]}
+        if not facts["batch"]:
+            facts |= self._about(iterator)
+        indices = drawn_indices(iterator)
+        try:
+            found = load()
+        except StopIteration:
+            self._writer.note(self.step, "batch", {**facts, "end": True})
+            raise
+        self._writer.note(self.step, "batch", {**facts, "indices": [*indices[facts["batch"] : facts["batch"] + 1], []][0]})
+        torch.save(found, batch_file(self._folder, self._rank, loader, number, facts["batch"]))
+        return found
+
+    def _about(self, iterator: Any) -> Facts:
+        """What is known of a loader: its data set's size and its number of batches."""
+        about: Facts = {}
+        for key, subject in (("samples", iterator._dataset), ("length", iterator._index_sampler)):
+            try:
+                about[key] = len(subject)
+            except (TypeError, NotImplementedError):
+                continue
+        sampler = iterator._index_sampler
+        about["whole_batches"] = bool(getattr(sampler, "drop_last", False))
+        return about
+
+    def finish(self) -> None:
+        """Record the state after the last step."""
+        if not self._began:
+            self._state(self.tensors, self.buffers)
+        self._writer.close()
+        (self._folder / f"rank{self._rank}.{LAST}").touch()
+
+
+def drawn_indices(iterator: Any) -> list[list[int]]:
+    """The indices that an iterator draws from its sampler, batch by batch, remembered from the first call on."""
+    drawn: list[list[int]] = iterator.__dict__.setdefault("shoal_indices", [])
+    if "_next_index" not in iterator.__dict__:
+        draw = iterator._next_index
+
+        def remembered() -> Any:
+            found = draw()
+            drawn.append([int(each) for each in found] if isinstance(found, list | tuple) else [])
+            return found
+
+        iterator._next_index = remembered
+    return drawn
+
+
+def batch_file(folder: Path, rank: int, loader: int, number: int, batch: int) -> Path:
+    """Where a batch of a worker is kept."""
+    return folder / f"batch-{rank}-{loader}-{number}-{batch}.pt"
+
+
+def rows_of(inputs: Tensor | None) -> list[str]:
+    """A digest for each sample of a batch."""
+    if inputs is None or not inputs.ndim:
+        return []
+    flat = inputs.detach().cpu().contiguous()
+    return [
+        hashlib.blake2b(row.reshape(-1).view(torch.uint8).numpy().tobytes(), digest_size=8).hexdigest()
+        for row in flat
+    ]
+
+
+def compute_type(output: Tensor | None) -> str:
+    """The least precise type that a forward pass computed with, as far as it is known."""
+    found = [torch.get_default_dtype() if output is None else output.dtype]
+    kind = "cuda" if output is not None and output.is_cuda else "cpu"
+    if torch.is_autocast_enabled(kind):
+        found.append(torch.get_autocast_dtype(kind))
+    floating = [dtype for dtype in found if dtype.is_floating_point] or [torch.float32]
+    return str(max(floating, key=lambda dtype: torch.finfo(dtype).eps)).removeprefix("torch.")
+
+
+def special(model: nn.Module) -> list[str]:
+    """Modules whose outputs cannot equal one machine's."""
+    named = [(name, module) for name, module in model.named_modules() if module.training]
+    return [f"{type(each).__name__} {name}" for name, each in named if is_random(each) or is_shared(each)]
+
+
+def settings_of(optimizer: Any, held: set[int], tensors: Mapping[str, Tensor]) -> Facts:
+    """The numbers of an optimizer's groups, and the parameters that it does not hold."""
+    groups = [
+        {
+            key: value
+            for key, value in group.items()
+            if isinstance(value, NUMBERS) or (isinstance(value, Tensor) and value.numel() == 1)
+        }
+        for group in optimizer.param_groups
+    ]
+    groups = [{key: float(value) for key, value in group.items()} for group in groups]
+    missing = [name for name, param in tensors.items() if id(param) not in held and param.requires_grad]
+    return {"groups": groups, "missing": missing}
+
+
+def state_of(optimizer: Any, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of an optimizer's state, by key and parameter."""
+    names = {id(param): name for name, param in tensors.items()}
+    return {
+        f"{names[id(param)]} · {key}": value
+        for param, state in optimizer.state.items()
+        if id(param) in names
+        for key, value in state.items()
+        if isinstance(value, Tensor)
+    }
+
+
+@contextmanager
+def recorded(
+    folder: Path, rank: int, most: int | None = None, comparable: bool = False
+) -> Generator[Recorder]:
+    """Record the program in the body."""
+    recorder = Recorder(folder, rank, most, comparable)
+    failed = True
+    try:
+        with seen(recorder):
+            yield recorder
+        failed = False
+    except Enough:
+        failed = False
+    except SystemExit as error:
+        failed = bool(error.code)
+        raise
+    finally:
+        if not failed:
+            recorder.finish()
