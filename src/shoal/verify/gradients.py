@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from shoal.printable import counted
-from shoal.verify.combination import Tensors, combination
+from shoal.verify.combination import Combination, Tensors, combination
 from shoal.verify.finding import Finding, Phase
 from shoal.verify.rounding import apart
 
@@ -88,31 +88,34 @@ def explained(case: Case) -> Finding:
     if not parts:
         cause = "the workers' gradients before the exchange cannot be seen"
         return case.finding("exchange", _only(case), cause)
-    whole = combination(case.expected, parts, [*case.expected])
+    every = [*case.expected]
+    whole = _fitted(case.expected, parts, [case.params], every, case.tolerance)
     if whole.rest > 10 * case.tolerance:
-        return _not_from_own(case, parts)
+        return _not_from_own(case)
     rank = next(iter(case.wrong))
-    names = case.names
-    should = dict(zip(labels, whole.coefficients, strict=True))
-    side = case.sides[rank]
-    extras = [tensors for tensors in (side.before, case.params) if tensors]
-    plain = combination(side.grads | _absent(case, side, names), parts, names)
-    found = plain
-    if plain.rest > 10 * case.tolerance:
-        found = combination(side.grads | _absent(case, side, names), [*parts, *extras], names)
+    side, names = case.sides[rank], case.names
+    grads = {name: side.grads.get(name, torch.zeros_like(case.expected[name])) for name in names}
+    found = _fitted(grads, parts, [case.params, side.before], names, case.tolerance)
     if found.rest > 10 * case.tolerance:
         return _no_combination(case, rank, found.rest)
-    given = dict(zip(labels, found.coefficients[: len(labels)], strict=True))
-    more = [*found.coefficients[len(labels) :], 0.0, 0.0]
-    before, decay = (more[0], more[1]) if side.before else (0.0, more[0])
+    should = dict(zip(labels, whole.coefficients[: len(parts)], strict=True))
+    given = dict(zip(labels, found.coefficients[: len(parts)], strict=True))
+    decay, before = found.coefficients[len(parts) :]
+    decay -= whole.coefficients[len(parts)]
     largest = max(map(abs, should.values()))
     own = {label: given[label] / should[label] for label in labels if abs(should[label]) > 1e-6 * largest}
     weights = Weights(own, before, decay, given, should)
     return next(finding for rule in RULES for finding in rule(case, weights))
 
 
-def _absent(case: Case, side: Side, names: Sequence[str]) -> dict[str, Tensor]:
-    return {name: torch.zeros_like(case.expected[name]) for name in names if name not in side.grads}
+def _fitted(
+    target: Tensors, parts: Sequence[Tensors], more: Sequence[Tensors], names: Sequence[str], tolerance: float
+) -> Combination:
+    """The combination of the parts; where these do not suffice, with `more`, whose coefficients follow."""
+    found = combination(target, parts, names)
+    if found.rest > 10 * tolerance:
+        return combination(target, [*parts, *more], names)
+    return Combination([*found.coefficients, *[0.0] * len(more)], found.rest)
 
 
 def _only(case: Case) -> int | None:
@@ -130,7 +133,7 @@ def own_only(case: Case) -> bool:
     return len(case.sides) > 1
 
 
-def _not_from_own(case: Case, parts: Sequence[Tensors]) -> Finding:
+def _not_from_own(case: Case) -> Finding:
     """One machine's gradient is no sum of the workers' own: some worker computed another one."""
     names = case.names
     for name in names:
@@ -141,10 +144,8 @@ def _not_from_own(case: Case, parts: Sequence[Tensors]) -> Finding:
             rank = without[0]
             cause = f"rank {rank} has no gradient for {name}, and the other workers have one"
             return case.finding("backward", rank, cause, "It is frozen or not used on this worker alone.")
-    fine = [name for name in case.expected if name not in names]
     cause = "the workers' own gradients do not add up to one machine's"
     advice = "Some worker differentiates another loss, or changes gradients before they are exchanged."
-    del parts, fine
     return case.finding("backward", _only(case), cause, advice)
 
 

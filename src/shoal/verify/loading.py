@@ -129,7 +129,7 @@ def _lengths(each: Pass) -> Iterator[Finding]:
     counts = [len(batches) for batches in each.batches]
     if each.is_whole and len(set(counts)) > 1:
         rank = counts.index(min(counts))
-        cause = f"rank {rank} has {counted(min(counts), 'batch')} in a pass, and others have {max(counts)}"
+        cause = f"rank {rank} has {counted(min(counts), 'batch', 'es')} in a pass, and others have {max(counts)}"
         step = min(max(steps, default=0) for steps in each.steps)
         yield _finding(step, rank, 1 - min(counts) / max(counts), cause)
 

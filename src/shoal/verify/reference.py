@@ -91,45 +91,31 @@ class Reference(Steps):
             return
         for kind, tensors in (("param", names), ("buffer", buffers)):
             for name, tensor in tensors.items():
-                expected = dense(tensor)
-                for rank, record in enumerate(records):
-                    found = record.get(f"{kind}/{name}")
-                    size = float("inf") if found is None else apart(found, expected)
-                    limit = self._limit() if kind == "buffer" or not self._exact else of_update(tensor.dtype)
-                    if size > limit:
-                        self._left_wrong(kind, rank, name, size, limit, records)
+                expected, found = dense(tensor), [record.get(f"{kind}/{name}") for record in records]
+                sizes = [float("inf") if each is None else apart(each, expected) for each in found]
+                limit = self._limit() if kind == "buffer" or not self._exact else of_update(tensor.dtype)
+                if max(sizes) > limit:
+                    self._left_wrong(kind, name, sizes, limit)
         self.outcome.steps = self.step
         self._held = None
 
-    def _left_wrong(
-        self, kind: str, rank: int, name: str, size: float, limit: float, records: Sequence[Step]
-    ) -> None:
+    def _left_wrong(self, kind: str, name: str, sizes: Sequence[float], limit: float) -> None:
         """The step before left another state."""
         if self._held:
             self._stop(self._held)
-        first = records[0].get(f"{kind}/{name}")
-        mine = records[rank].get(f"{kind}/{name}")
-        only = rank
-        if not rank and first is not None:
-            others = [record.get(f"{kind}/{name}") for record in records[1:]]
-            if all(each is not None and apart(each, first) <= limit for each in others):
-                only = None
-        who = "every worker" if only is None else f"rank {rank}"
-        before = self._ranks[rank][self.step - 1].get(f"{kind}/{name}")
+        wrong = [rank for rank, size in enumerate(sizes) if size > limit]
+        only = None if len(wrong) == len(sizes) else wrong[0]
+        who = "every worker" if only is None else f"rank {only}"
+        steps, phase, why = self._ranks[wrong[0]], "update", "The gradients and the optimizer's settings were equal."
+        before, after = (steps[number].get(f"{kind}/{name}") for number in (self.step - 1, self.step))
         if kind == "buffer":
-            phase: Phase = "forward"
+            phase, why = "forward", "Buffers are not exchanged; average them, or let rank 0 broadcast its own."
             cause = f"{who} has another value of this buffer: it is computed from the worker's own samples"
-            why = "Buffers are not exchanged; average them, or let rank 0 broadcast them."
+        elif before is not None and after is not None and torch.equal(before, after):
+            cause = f"after the update of {who}, this parameter is as it was before"
         else:
-            phase = "update"
-            is_still = before is not None and mine is not None and torch.equal(before, mine)
-            cause = (
-                f"the update leaves this parameter of {who} as it was"
-                if is_still
-                else f"the same gradient leads {who} to another parameter: something else changes it"
-            )
-            why = "The gradients and the optimizer's settings were equal."
-        self._stop(Finding(self.step - 1, phase, only, name, size, limit, cause, [why]))
+            cause = f"the same gradient leads {who} to another parameter: something else changes it"
+        self._stop(Finding(self.step - 1, phase, only, name, max(sizes), limit, cause, [why]))
 
     def _compare_start(self, records: Sequence[Step], tensors: Mapping[str, Tensor]) -> None:
         for name in tensors:
@@ -298,6 +284,9 @@ class Reference(Steps):
             if not notes:
                 cause = f"rank {rank} makes no update in this step"
                 self._found("update", rank, "optimizer", 1.0, 0.0, cause)
+            if (passes := len(record.notes("backward"))) != self.backwards:
+                cause = f"rank {rank} makes {passes} backward passes before its update, and one machine {self.backwards}"
+                self._found("update", rank, "optimizer", 1.0, 0.0, cause, "It skips an update, or makes one more.")
             if strange := [name for name in notes[0]["missing"] if name not in mine["missing"]]:
                 cause = f"rank {rank}'s optimizer does not hold this parameter of the model that is trained"
                 why = f"It lacks {counted(len(strange), 'parameter')}: it was built before the model was wrapped or copied."
