@@ -35,9 +35,9 @@ class VerifyFlags(Flags):
 def run(given: Given[VerifyFlags]) -> int:
     """Find the first difference between a distributed run of your program and one machine, and its likely cause.
 
-    PROGRAM is a Python file that trains with torch (DDP, collectives, or ours). It runs unchanged on the workers, which
-    are recorded: batches, outputs, gradients before and after the exchange, optimizer, parameters, buffers. Then it runs
-    once more as a world of one on the workers' joined batches, and every step is compared.
+    PROGRAM is a Python file that trains with torch (DDP, collectives, or ours). It runs unchanged on the workers, and
+    batches, outputs, gradients before and after the exchange, optimizer, parameters and buffers are recorded. Then it
+    runs once more as a world of one on the workers' joined batches, and every step is compared.
 
     Exit code 0: equal within rounding. 1: a difference. 2: it could not be compared.
     """
@@ -54,7 +54,9 @@ def run(given: Given[VerifyFlags]) -> int:
             programs.by_processes(program, arguments, 1, timeout_s=flags.timeout, verify=alone)
         except ShoalError as error:
             why = "the program fails in a world of one, which is the reference"
-            raise ShoalError(why, f"Let it run with `--workers 1`, too. Its error: {error.message}") from error
+            raise ShoalError(
+                why, f"Let it run with `--workers 1`, too. Its error: {error.message}"
+            ) from error
         outcome = outcome_in(Path(folder))
     if flags.json:
         text.show(json.dumps(asdict(outcome)))
@@ -82,7 +84,9 @@ def _of(finding: "Finding") -> list[str]:
     lines.append(text.paragraph(finding.cause[0].upper() + finding.cause[1:] + "."))
     lines += [text.paragraph(f"  {sentence}") for sentence in finding.evidence]
     if finding.tolerance:
-        lines.append(f"  Largest difference {finding.size:.1e} of the tensor; rounding explains {finding.tolerance:.1e}.")
+        lines.append(
+            f"  Largest difference {finding.size:.1e} of the tensor; rounding explains {finding.tolerance:.1e}."
+        )
     return lines
 
 

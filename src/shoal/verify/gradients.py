@@ -138,7 +138,9 @@ def _not_from_own(case: Case) -> Finding:
     names = case.names
     for name in names:
         without = [
-            rank for rank, side in enumerate(case.sides) if side.parts and all(name not in p for p in side.parts)
+            rank
+            for rank, side in enumerate(case.sides)
+            if side.parts and all(name not in p for p in side.parts)
         ]
         if without and len(without) < len(case.sides):
             rank = without[0]
@@ -158,7 +160,9 @@ def _no_combination(case: Case, rank: int, rest: float) -> Finding:
         if names and rest <= 4 * torch.finfo(dtype).eps:
             shown = str(dtype).removeprefix("torch.")
             cause = f"the exchange rounds gradients to about {shown}"
-            return case.finding("exchange", only, cause, f"{rest:.1e} of a gradient is no sum of the workers'.")
+            return case.finding(
+                "exchange", only, cause, f"{rest:.1e} of a gradient is no sum of the workers'."
+            )
     if names:
         ours = torch.cat([found[name].double().reshape(-1) for name in expected if name in found])
         theirs = torch.cat([expected[name].double().reshape(-1) for name in expected if name in found])
@@ -167,7 +171,9 @@ def _no_combination(case: Case, rank: int, rest: float) -> Finding:
             cause = "the right numbers are in wrong places: an offset in a bucket is wrong"
             return case.finding("exchange", only, cause, "Sorted, both gradients have the same elements.")
     cause = "the exchange changes the gradient: it is no sum of the workers' own gradients"
-    advice = "A buffer is written during the exchange, read before it has ended, or shared by several tensors."
+    advice = (
+        "A buffer is written during the exchange, read before it has ended, or shared by several tensors."
+    )
     return case.finding("exchange", only, cause, f"{100 * rest:.2g} % of it is no such sum.", advice)
 
 
@@ -196,7 +202,9 @@ def _stale(case: Case, weights: Weights) -> Found:
             yield case.finding("exchange", _only(case), cause, "This step's gradients have the weight 0.")
         else:
             cause = f"the gradient of the step before is added, {weights.before:.3g} times"
-            yield case.finding("exchange", _only(case), cause, "Is `zero_grad` missing, or a buffer not cleared?")
+            yield case.finding(
+                "exchange", _only(case), cause, "Is `zero_grad` missing, or a buffer not cleared?"
+            )
 
 
 def _decayed(case: Case, weights: Weights) -> Found:
@@ -247,9 +255,7 @@ def _not_exchanged(case: Case, weights: Weights) -> Found:
 def _left_out(case: Case, weights: Weights) -> Found:
     """Workers that are missing."""
     zero = [
-        rank
-        for rank in range(len(case.sides))
-        if weights.of(rank) and max(map(abs, weights.of(rank))) < SAME
+        rank for rank in range(len(case.sides)) if weights.of(rank) and max(map(abs, weights.of(rank))) < SAME
     ]
     if zero:
         cause = f"rank {zero[0]}'s gradient does not count: it is left out of the exchange, or overwritten"

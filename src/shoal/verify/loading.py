@@ -1,6 +1,7 @@
 """Judges how workers divide a data set, from the indices that their loaders drew."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from shoal.printable import counted
@@ -70,7 +71,7 @@ def _of_loader(several: Sequence[Pass]) -> Iterator[Finding]:
             yield from _repeated(each)
             yield from _missing(each)
             yield from _lengths(each)
-    for before, after in zip(several, several[1:], strict=False):
+    for before, after in pairwise(several):
         yield from _same_order(before, after)
 
 
@@ -129,19 +130,25 @@ def _lengths(each: Pass) -> Iterator[Finding]:
     counts = [len(batches) for batches in each.batches]
     if each.is_whole and len(set(counts)) > 1:
         rank = counts.index(min(counts))
-        cause = f"rank {rank} has {counted(min(counts), 'batch', 'es')} in a pass, and others have {max(counts)}"
+        cause = (
+            f"rank {rank} has {counted(min(counts), 'batch', 'es')} in a pass, and others have {max(counts)}"
+        )
         step = min(max(steps, default=0) for steps in each.steps)
         yield _finding(step, rank, 1 - min(counts) / max(counts), cause)
 
 
 def _same_order(before: Pass, after: Pass) -> Iterator[Finding]:
     """A shuffled order that is the same in every pass."""
-    orders = [[[i for batch in batches for i in batch] for batches in each.batches] for each in (before, after)]
+    orders = [
+        [[i for batch in batches for i in batch] for batches in each.batches] for each in (before, after)
+    ]
     if not before.is_whole or not all(map(len, orders[1])):
         return
     is_sorted = all(order == sorted(order) for order in orders[0])
     alike = all(late == early[: len(late)] for early, late in zip(*orders, strict=True))
     if alike and not is_sorted and len(orders[1][0]) > 2:
         step = min(step for steps in after.steps for step in steps)
-        cause = f"pass {after.number} has the shuffled order of pass {before.number}: `set_epoch` is not called"
+        cause = (
+            f"pass {after.number} has the shuffled order of pass {before.number}: `set_epoch` is not called"
+        )
         yield _finding(step, None, 1.0, cause)

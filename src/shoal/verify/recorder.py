@@ -92,8 +92,16 @@ class Recorder(Steps):
         except StopIteration:
             self._writer.note(self.step, "batch", {**facts, "end": True})
             raise
-        self._writer.note(self.step, "batch", {**facts, "indices": [*indices[facts["batch"] : facts["batch"] + 1], []][0]})
+        self._writer.note(
+            self.step, "batch", {**facts, "indices": [*indices[facts["batch"] : facts["batch"] + 1], []][0]}
+        )
         torch.save(found, batch_file(self._folder, self._rank, loader, number, facts["batch"]))
+        return found
+
+    def length(self, loader: int, count: Callable[[], int]) -> int:
+        """Record the number of batches that the program asks for: schedules are made of it."""
+        found = count()
+        self._writer.note(self.step, "length", {"loader": loader, "length": found})
         return found
 
     def _about(self, iterator: Any) -> Facts:
@@ -137,8 +145,8 @@ def batch_file(folder: Path, rank: int, loader: int, number: int, batch: int) ->
 
 
 def rows_of(inputs: Tensor | None) -> list[str]:
-    """A digest for each sample of a batch."""
-    if inputs is None or not inputs.ndim:
+    """A digest for each sample of a batch; none for what another model has computed."""
+    if inputs is None or not inputs.ndim or inputs.requires_grad:
         return []
     flat = inputs.detach().cpu().contiguous()
     return [

@@ -6,7 +6,7 @@ compared: so a difference belongs to one phase of one step, and roundings do not
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,8 @@ class Reference(Steps):
         self._exact = True
         """Whether the last update had the workers' gradient."""
         self._rows = 0
+        self._order: list[list[int]] = []
+        """Where each worker's samples are in one machine's batch."""
         self._dtype = "float32"
 
     def _records(self, step: int) -> list[Step] | None:
@@ -106,10 +108,17 @@ class Reference(Steps):
         wrong = [rank for rank, size in enumerate(sizes) if size > limit]
         only = None if len(wrong) == len(sizes) else wrong[0]
         who = "every worker" if only is None else f"rank {only}"
-        steps, phase, why = self._ranks[wrong[0]], "update", "The gradients and the optimizer's settings were equal."
+        steps, phase, why = (
+            self._ranks[wrong[0]],
+            "update",
+            "The gradients and the optimizer's settings were equal.",
+        )
         before, after = (steps[number].get(f"{kind}/{name}") for number in (self.step - 1, self.step))
         if kind == "buffer":
-            phase, why = "forward", "Buffers are not exchanged; average them, or let rank 0 broadcast its own."
+            phase, why = (
+                "forward",
+                "Buffers are not exchanged; average them, or let rank 0 broadcast its own.",
+            )
             cause = f"{who} has another value of this buffer: it is computed from the worker's own samples"
         elif before is not None and after is not None and torch.equal(before, after):
             cause = f"after the update of {who}, this parameter is as it was before"
@@ -119,9 +128,13 @@ class Reference(Steps):
 
     def _compare_start(self, records: Sequence[Step], tensors: Mapping[str, Tensor]) -> None:
         for name in tensors:
-            first = next((t for k in ("param", "buffer") if (t := records[0].get(f"{k}/{name}")) is not None), None)
+            first = next(
+                (t for k in ("param", "buffer") if (t := records[0].get(f"{k}/{name}")) is not None), None
+            )
             for rank, record in enumerate(records[1:], 1):
-                mine = next((t for k in ("param", "buffer") if (t := record.get(f"{k}/{name}")) is not None), None)
+                mine = next(
+                    (t for k in ("param", "buffer") if (t := record.get(f"{k}/{name}")) is not None), None
+                )
                 if first is None or mine is None or not torch.equal(first, mine):
                     size = float("inf") if first is None or mine is None else apart(mine, first)
                     cause = f"rank {rank} starts from other values than rank 0"
@@ -134,9 +147,7 @@ class Reference(Steps):
         """The workers' batches, joined; the loader itself is not asked."""
         del iterator, load
         place = self.drawn[loader]
-        files = [
-            batch_file(self._folder, rank, loader, number, place) for rank in range(len(self._ranks))
-        ]
+        files = [batch_file(self._folder, rank, loader, number, place) for rank in range(len(self._ranks))]
         # Written by the workers into a folder of this user alone.
         found = [torch.load(file, weights_only=False) for file in files if file.exists()]
         if not found:
@@ -146,8 +157,8 @@ class Reference(Steps):
     def length(self, loader: int, count: Callable[[], int]) -> int:
         """As many batches as the workers have."""
         for step in self._ranks[0]:
-            for facts in step.notes("batch"):
-                if facts["loader"] == loader and "length" in facts:
+            for facts in step.notes("length"):
+                if facts["loader"] == loader:
                     return facts["length"]
         return count()
 
@@ -168,8 +179,10 @@ class Reference(Steps):
         self._rows += len(rows)
         found = first_tensor(output)
         self._dtype = compute_type(found)
-        if found is not None and found.ndim and len(found) == len(rows):
-            self._compare_outputs(model, dense(found), rows, sides, is_random)
+        if rows:
+            self._order = _order(rows, sides)
+        if found is not None and found.ndim and len(found) == sum(map(len, self._order)):
+            self._compare_outputs(model, dense(found), is_random)
 
     def _other_samples(self, rows: Sequence[str], sides: Sequence[Facts]) -> None:
         """The program alone has other samples."""
@@ -178,33 +191,30 @@ class Reference(Steps):
         for rank, side in enumerate(sides):
             for row in side["rows"]:
                 if seen.setdefault(row, rank) != rank:
-                    size = len(set(rows) - {row for each in sides for row in each["rows"]}) / max(len(rows), 1)
+                    size = len(set(rows) - {row for each in sides for row in each["rows"]}) / max(
+                        len(rows), 1
+                    )
                     cause = f"rank {rank} has a sample that rank {seen[row]} has, too"
                     why = f"{100 * size:.0f} % of one machine's samples are with no worker in this step."
                     self._found("data", rank, "samples", size, 0.0, cause, why)
-        strange = [sum(row not in known for row in side["rows"]) / max(len(side["rows"]), 1) for side in sides]
+        strange = [
+            sum(row not in known for row in side["rows"]) / max(len(side["rows"]), 1) for side in sides
+        ]
         rank = max(range(len(sides)), key=strange.__getitem__)
         alone = {row for each in sides for row in each["rows"]}
         size = len(known - alone) / max(len(known), 1)
         cause = f"together, the workers have other samples than one machine: rank {rank} has most of them"
         why = f"{100 * strange[rank]:.0f} % of rank {rank}'s samples are not one machine's."
-        more = "Where each worker draws batches of its own without a DataLoader, this is no error: use a DataLoader."
-        finding = Finding(self.step, "data", rank, "samples", size, 0.0, cause, [why, more])
-        self._stop(finding)
+        more = "Batches that each worker draws of its own are joined only if they come from a DataLoader."
+        self._stop(Finding(self.step, "data", rank, "samples", size, 0.0, cause, [why, more], False))
 
-    def _compare_outputs(
-        self, model: nn.Module, output: Tensor, rows: Sequence[str], sides: Sequence[Facts], is_random: bool
-    ) -> None:
+    def _compare_outputs(self, model: nn.Module, output: Tensor, is_random: bool) -> None:
         records = self._records(self.step)
         assert records is not None
-        places: defaultdict[str, deque[int]] = defaultdict(deque)
-        for place, row in enumerate(rows):
-            places[row].append(place)
         sizes: dict[int, float] = {}
         scale = float(output.double().abs().max()) if output.numel() else 0.0
-        for rank, side in enumerate(sides):
-            mine = records[rank].get(f"output/{self.forwards}")
-            expected = output[[places[row].popleft() for row in side["rows"]]]
+        for rank, record in enumerate(records):
+            mine, expected = record.get(f"output/{self.forwards}"), output[self._order[rank]]
             sizes[rank] = float("inf") if mine is None else apart(mine, expected, scale)
         rank = max(sizes, key=sizes.__getitem__)
         if sizes[rank] <= self._limit():
@@ -219,9 +229,13 @@ class Reference(Steps):
             why = ["The random state is the same on all ranks when the step begins.", *_listed(names)]
             comparable = True
         elif not comparable:
-            cause = "the model draws random numbers" if is_random else "BatchNorm uses each worker's own samples"
+            cause = (
+                "the model draws random numbers" if is_random else "BatchNorm uses each worker's own samples"
+            )
             why = [*_listed(names), COMPARABLE]
-        found = Finding(self.step, "forward", only, "output", sizes[rank], self._limit(), cause, why, comparable)
+        found = Finding(
+            self.step, "forward", only, "output", sizes[rank], self._limit(), cause, why, comparable
+        )
         self._stop(found)
 
     def _limit(self) -> float:
@@ -259,7 +273,11 @@ class Reference(Steps):
             assert tensor is not None
             mine = parts.setdefault(int(number), {})
             mine[param] = mine[param] + tensor if param in mine else tensor
-        grads = {name: tensor for name in record.names("grad") if (tensor := record.get(f"grad/{name}")) is not None}
+        grads = {
+            name: tensor
+            for name in record.names("grad")
+            if (tensor := record.get(f"grad/{name}")) is not None
+        }
         rows = [facts["rows"] for facts in record.notes("backward")]
         return Side(grads, [parts[number] for number in sorted(parts)], rows, self._before[rank])
 
@@ -285,11 +303,14 @@ class Reference(Steps):
                 cause = f"rank {rank} makes no update in this step"
                 self._found("update", rank, "optimizer", 1.0, 0.0, cause)
             if (passes := len(record.notes("backward"))) != self.backwards:
-                cause = f"rank {rank} makes {passes} backward passes before its update, and one machine {self.backwards}"
-                self._found("update", rank, "optimizer", 1.0, 0.0, cause, "It skips an update, or makes one more.")
+                cause = f"rank {rank} makes {passes} backward passes before its update, not {self.backwards}"
+                self._found(
+                    "update", rank, "optimizer", 1.0, 0.0, cause, "It skips an update, or makes one more."
+                )
             if strange := [name for name in notes[0]["missing"] if name not in mine["missing"]]:
                 cause = f"rank {rank}'s optimizer does not hold this parameter of the model that is trained"
-                why = f"It lacks {counted(len(strange), 'parameter')}: it was built before the model was wrapped or copied."
+                lacks = counted(len(strange), "parameter")
+                why = f"It lacks {lacks}: it was built before the model was wrapped or copied."
                 self._found("update", self._all_or(records, rank), strange[0], 1.0, 0.0, cause, why)
             for ours, theirs in zip(mine["groups"], notes[0]["groups"], strict=False):
                 for key in ours.keys() & theirs.keys():
@@ -330,6 +351,13 @@ class Reference(Steps):
             self._stop(self._data)
 
 
+def _order(rows: Sequence[str], sides: Sequence[Facts]) -> list[list[int]]:
+    places: defaultdict[str, deque[int]] = defaultdict(deque)
+    for place, row in enumerate(rows):
+        places[row].append(place)
+    return [[places[row].popleft() for row in side["rows"]] for side in sides]
+
+
 def _take(tensor: Tensor | None, recorded: Tensor | None) -> None:
     if tensor is not None and recorded is not None and type(tensor) is not type(recorded):
         recorded = None if hasattr(tensor, "full_tensor") else recorded
@@ -353,16 +381,11 @@ def compared(folder: Path, workers: int, comparable: bool = False) -> Generator[
     reference = Reference(folder, workers, comparable)
     if missing:
         reference.outcome.problem = f"rank {missing[0]} did not end well"
-    try:
+    with suppress(Enough):
         with seen(reference):
-            yield reference.outcome
+            try:
+                yield reference.outcome
+            except SystemExit as error:
+                if error.code:
+                    raise
         reference.finish()
-    except Enough:
-        pass
-    except SystemExit as error:
-        if error.code:
-            raise
-        try:
-            reference.finish()
-        except Enough:
-            pass

@@ -2,10 +2,10 @@
 
 | moment | seen by |
 |---|---|
-| a batch is loaded | `next()` of a `DataLoader`'s iterator |
-| a forward pass begins and ends | `nn.Module.__call__` of the outermost module with parameters, where gradients are on |
-| a loss is differentiated | `torch.autograd.backward`, which `Tensor.backward` calls |
-| an update begins and ends | torch's hooks of all optimizers |
+| a batch | `next()` of a `DataLoader`'s iterator |
+| a forward pass | `nn.Module.__call__` of the outermost module with parameters, where gradients are on |
+| a backward pass | `torch.autograd.backward`, which `Tensor.backward` calls |
+| an update | torch's hooks of all optimizers |
 """
 
 import threading

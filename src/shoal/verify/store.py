@@ -33,7 +33,7 @@ class Writer:
         """Add a tensor of a step."""
         whole = dense(tensor).contiguous()
         place = [self._bytes.tell(), str(whole.dtype).removeprefix("torch."), [*whole.shape]]
-        self._bytes.write(memoryview(whole.reshape(-1).view(torch.uint8).numpy()))
+        self._bytes.write(whole.reshape(-1).view(torch.uint8).numpy().data)
         self.note(step, "tensor", {"key": key, "place": place})
 
     def note(self, step: int, kind: str, facts: Facts) -> None:

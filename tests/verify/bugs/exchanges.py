@@ -72,7 +72,9 @@ class MeanOfMeans(Program):
             kept = items[: len(items) - 2 * (self.rank == self.size - 1 and self.size > 1)]
             return tuple(map(torch.stack, zip(*kept, strict=True)))
 
-        return torch.utils.data.DataLoader(data, self.batch_size, sampler=self.sampler(data), collate_fn=collate)
+        return torch.utils.data.DataLoader(
+            data, self.batch_size, sampler=self.sampler(data), collate_fn=collate
+        )
 
 
 @bug(0, "exchange", None, "", "summed")

@@ -105,7 +105,7 @@ class Program:
 
 
 class Sums(Program):
-    """The loss is a sum over the worker's samples divided by the number of all workers' samples; gradients are added."""
+    """The loss is a sum over own samples divided by the number of all workers' samples; gradients are added."""
 
     def loss(self, output, labels):
         count = torch.tensor(float(len(labels)))

@@ -179,13 +179,12 @@ class StepUndone(Program):
     """Every worker loads the state of before: the broadcast comes from a copy that is not trained."""
 
     def update(self, model, optimizer):
-        if self.size == 1:
-            return optimizer.step()
         kept = copy.deepcopy(model.state_dict())
-        optimizer.step()
-        for tensor in kept.values():
-            dist.broadcast(tensor, 0)
-        model.load_state_dict(kept)
+        super().update(model, optimizer)
+        if self.size > 1:
+            for tensor in kept.values():
+                dist.broadcast(tensor, 0)
+            model.load_state_dict(kept)
 
 
 @bug(1, "update", 1, "0.weight · momentum_buffer", "another optimizer state")
