@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from shoal.verify.seen import Enough, Steps, first_tensor, is_random, is_shared, seen
+from shoal.verify.seen import Enough, Steps, bare, first_tensor, is_random, is_shared, seen
 from shoal.verify.store import Facts, Writer
 
 NUMBERS = (int, float)
@@ -25,6 +25,7 @@ class Recorder(Steps):
         self._folder, self._rank, self._most = folder, rank, most
         self._writer = Writer(folder, rank)
         self._rows = 0
+        self._closed = -1
 
     def begins(self, names: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> None:
         """Record the state before the step; this is also the state after the step before."""
@@ -116,10 +117,15 @@ class Recorder(Steps):
         about["whole_batches"] = bool(getattr(sampler, "drop_last", False))
         return about
 
-    def finish(self) -> None:
+    def closes(self) -> None:
         """Record the state after the last step."""
-        if not self._began:
+        if not self._began and self.step != self._closed:
             self._state(self.tensors, self.buffers)
+            self._closed = self.step
+
+    def finish(self) -> None:
+        """End the record."""
+        self.closes()
         self._writer.close()
         (self._folder / f"rank{self._rank}.{LAST}").touch()
 
@@ -168,7 +174,7 @@ def compute_type(output: Tensor | None) -> str:
 def special(model: nn.Module) -> list[str]:
     """Modules whose outputs cannot equal one machine's."""
     named = [(name, module) for name, module in model.named_modules() if module.training]
-    return [f"{type(each).__name__} {name}" for name, each in named if is_random(each) or is_shared(each)]
+    return [f"{type(each).__name__} {bare(name)}" for name, each in named if is_random(each) or is_shared(each)]
 
 
 def settings_of(optimizer: Any, held: set[int], tensors: Mapping[str, Tensor]) -> Facts:

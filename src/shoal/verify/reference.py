@@ -44,6 +44,7 @@ class Reference(Steps):
         self._order: list[list[int]] = []
         """Where each worker's samples are in one machine's batch."""
         self._dtype = "float32"
+        self._closed = -1
 
     def _records(self, step: int) -> list[Step] | None:
         """What all workers recorded in a step; None if one has ended before."""
@@ -342,11 +343,16 @@ class Reference(Steps):
                 _take(tensor, records[0].get(f"state/{key}"))
         self._rows = 0
 
-    def finish(self) -> None:
+    def closes(self) -> None:
         """Compare the state after the last step, where the program has ended."""
         records = self._records(self.step)
-        if records and self.step and not self._began:
+        if records and self.step and not self._began and self._closed != self.step:
             self._compare_state(records, self.tensors, self.buffers)
+            self._closed = self.step
+
+    def finish(self) -> None:
+        """End the comparison."""
+        self.closes()
         if self._data:
             self._stop(self._data)
 
@@ -358,12 +364,12 @@ def _order(rows: Sequence[str], sides: Sequence[Facts]) -> list[list[int]]:
     return [[places[row].popleft() for row in side["rows"]] for side in sides]
 
 
-def _take(tensor: Tensor | None, recorded: Tensor | None) -> None:
-    if tensor is not None and recorded is not None and type(tensor) is not type(recorded):
-        recorded = None if hasattr(tensor, "full_tensor") else recorded
-    if tensor is not None and recorded is not None and tensor.shape == recorded.shape:
+def _take(tensor: Any, recorded: Tensor | None) -> None:
+    """Overwrite a tensor; a shard of a world of one is whole."""
+    if tensor is not None and recorded is not None:
+        tensor = tensor.detach()
         with torch.no_grad():
-            tensor.detach().copy_(recorded)
+            (tensor.to_local() if hasattr(tensor, "to_local") else tensor).copy_(recorded)
 
 
 def _same_bits(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> bool:

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.data import DataLoader, dataloader
@@ -90,6 +91,9 @@ class Steps:
         """The number of batches of a loader."""
         del loader
         return count()
+
+    def closes(self) -> None:
+        """The workers are about to leave each other: parts of tensors can be put together for the last time."""
 
     def enters(self, model: nn.Module) -> None:
         """A forward pass is about to begin."""
@@ -179,6 +183,7 @@ def seen(steps: Steps) -> Generator[None]:
         replace(DataLoader, "__len__", lambda call: _counting(steps, call))
         replace(iterator, "__init__", lambda call: _opening(steps, call))
         replace(iterator, "__next__", lambda call: _loading(steps, call))
+        replace(dist, "destroy_process_group", lambda call: _closing(steps, call))
         depth = [0]
 
         def begin(optimizer: Any, *_: object) -> None:
@@ -240,6 +245,14 @@ def _backward(steps: Steps, call: Callable[..., Any]) -> Callable[..., Any]:
         return result
 
     return backward
+
+
+def _closing(steps: Steps, call: Callable[..., Any]) -> Callable[..., Any]:
+    def close(*args: Any, **kwargs: Any) -> None:
+        steps.closes()
+        call(*args, **kwargs)
+
+    return close
 
 
 def _making(steps: Steps, call: Callable[..., Any]) -> Callable[..., Any]:
