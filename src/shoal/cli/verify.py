@@ -10,7 +10,7 @@ from shoal.cli import text
 from shoal.cli.command import Command, Given
 from shoal.config.flags import Flags
 from shoal.config.sections.values import Count, Seconds
-from shoal.errors import ShoalError
+from shoal.errors import ConfigError, ShoalError
 
 if TYPE_CHECKING:
     from shoal.verify.finding import Finding, Outcome
@@ -41,6 +41,19 @@ def run(given: Given[VerifyFlags]) -> int:
 
     Exit code 0: equal within rounding. 1: a difference. 2: it could not be compared.
     """
+    if given.words and given.settings:
+        hint = "Flags of the program stand after its name. Without a program, a strategy is compared."
+        raise ConfigError(
+            f"a program has settings of its own: {given.settings[0]} is one of `shoal train`", hint
+        )
+    outcome = _of_program(given) if given.words else _of_strategy(given)
+    text.show(json.dumps(asdict(outcome)) if given.flags.json else shown(outcome))
+    if outcome.finding:
+        return 1 if outcome.finding.is_comparable else 2
+    return 0 if outcome.steps else 2
+
+
+def _of_program(given: Given[VerifyFlags]) -> "Outcome":
     from shoal.launch import programs
     from shoal.verify.worker import outcome_in
 
@@ -57,14 +70,20 @@ def run(given: Given[VerifyFlags]) -> int:
             raise ShoalError(
                 why, f"Let it run with `--workers 1`, too. Its error: {error.message}"
             ) from error
-        outcome = outcome_in(Path(folder))
-    if flags.json:
-        text.show(json.dumps(asdict(outcome)))
-    else:
-        text.show(shown(outcome))
-    if outcome.problem or not (outcome.steps or outcome.finding):
-        return 2
-    return 1 if outcome.finding and outcome.finding.is_comparable else 2 if outcome.finding else 0
+        return outcome_in(Path(folder))
+
+
+def _of_strategy(given: Given[VerifyFlags]) -> "Outcome":
+    from shoal.compare.variants import over
+    from shoal.config.read import from_tree, merge, read_flags
+    from shoal.verify.strategy import compare_strategy
+
+    flags = given.flags
+    with tempfile.TemporaryDirectory(prefix="shoal-verify-") as folder:
+        ours = read_flags([f"--steps={flags.steps}", f"--runs-dir={folder}"])
+        asked = merge(read_flags(given.settings), ours)
+        several = merge(asked, read_flags([f"--workers={flags.workers}", "--launcher=threads"]))
+        return compare_strategy(from_tree(several), from_tree(over(asked, read_flags(["--strategy=single"]))))
 
 
 def shown(outcome: "Outcome") -> str:
@@ -94,4 +113,11 @@ def _also(outcome: "Outcome") -> list[str]:
     return [f"  {note}" for note in outcome.notes]
 
 
-COMMAND = Command("verify", run, VerifyFlags, words="PROGRAM [ARGUMENT …]", stop_at_word=True)
+COMMAND = Command(
+    "verify",
+    run,
+    VerifyFlags,
+    words="[PROGRAM] [ARGUMENT …]",
+    settings=("*",),
+    stop_at_word=True,
+)

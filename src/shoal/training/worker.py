@@ -3,7 +3,7 @@
 import platform
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import asdict
 from datetime import datetime
@@ -53,19 +53,29 @@ from shoal.training.steplog import StepLog
 from shoal.training.stop import StopRequest
 from shoal.training.weights import export_model, write_masks, write_network
 
+HooksOfRun = Callable[[Run], Sequence[Hook]]
+"""Makes hooks that a caller adds to a run."""
+
+
+def no_hooks(run: Run) -> Sequence[Hook]:
+    """Adds none."""
+    del run
+    return ()
+
 
 def run(
     config: RunConfig,
     observer: Observer | None = None,
     group: Group | None = None,
     resumed: RunFolder | None = None,
+    hooks: HooksOfRun = no_hooks,
 ) -> Result:
     """Train in a new run folder, or resume a run from its newest checkpoint; with a group, as one of its workers.
 
     A resumed run has the same result as one that was never stopped.
     """
     with torch_settings(config) as device, StopRequest() as stop:
-        return work(config, device, stop, observer or Silent(), group or alone(), resumed)
+        return work(config, device, stop, observer or Silent(), group or alone(), resumed, hooks)
 
 
 def work(
@@ -75,6 +85,7 @@ def work(
     observer: Observer,
     group: Group,
     resumed: RunFolder | None = None,
+    hooks: HooksOfRun = no_hooks,
 ) -> Result:
     """Run one worker, a process or a thread: create links, build, train, evaluate and write the results.
 
@@ -82,7 +93,7 @@ def work(
     worker writes its own events and its part of a checkpoint.
     """
     with with_links(group, config.launch) as (linked, measured):
-        return _work(config, device, stop, observer, linked, measured, resumed)
+        return _work(config, device, stop, observer, linked, measured, resumed, hooks)
 
 
 def _work(
@@ -93,6 +104,7 @@ def _work(
     group: Group,
     links: Sequence[Measured],
     resumed: RunFolder | None,
+    hooks: HooksOfRun,
 ) -> Result:
     calls = list[Span]()
     group = traced(group, calls.append)
@@ -123,7 +135,7 @@ def _work(
             records.started(progress, links, measure_clock_offset(group.untraced))
             if isinstance(run.exchange, Auto):
                 run.exchange.on_choice = records.chose
-            run.step_hooks = hooks_of(run, progress, limit)
+            run.step_hooks = [*hooks_of(run, progress, limit), *hooks(run)]
             run.hooks = [*run.step_hooks, records]
             run.log.restart_clock()  # what observers do when a run starts is no training
             run_delay = RunDelay()

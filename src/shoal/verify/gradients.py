@@ -86,8 +86,7 @@ def explained(case: Case) -> Finding:
     labels = [(rank, k) for rank, side in enumerate(case.sides) for k in range(len(side.parts))]
     parts = [case.sides[rank].parts[k] for rank, k in labels]
     if not parts:
-        cause = "the workers' gradients before the exchange cannot be seen"
-        return case.finding("exchange", _only(case), cause)
+        return _unseen(case)
     every = [*case.expected]
     whole = _fitted(case.expected, parts, [case.params], every, case.tolerance)
     if whole.rest > 10 * case.tolerance:
@@ -106,6 +105,17 @@ def explained(case: Case) -> Finding:
     own = {label: given[label] / should[label] for label in labels if abs(should[label]) > 1e-6 * largest}
     weights = Weights(own, before, decay, given, should)
     return next(finding for rule in RULES for finding in rule(case, weights))
+
+
+def _unseen(case: Case) -> Finding:
+    """Of sharded parameters, no worker has gradients of its own under their names."""
+    rank = next(iter(case.wrong))
+    found = combination(case.sides[rank].grads, [case.expected], case.names)
+    cause = "the gradient is not one machine's"
+    if found.rest <= 10 * case.tolerance:
+        cause = f"the gradient is {found.coefficients[0]:.4g} times one machine's"
+    why = "Of sharded parameters, the workers' own gradients before the exchange cannot be seen."
+    return case.finding("exchange", _only(case), cause, why)
 
 
 def _fitted(

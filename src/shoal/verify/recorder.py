@@ -174,7 +174,9 @@ def compute_type(output: Tensor | None) -> str:
 def special(model: nn.Module) -> list[str]:
     """Modules whose outputs cannot equal one machine's."""
     named = [(name, module) for name, module in model.named_modules() if module.training]
-    return [f"{type(each).__name__} {bare(name)}" for name, each in named if is_random(each) or is_shared(each)]
+    return [
+        f"{type(each).__name__} {bare(name)}" for name, each in named if is_random(each) or is_shared(each)
+    ]
 
 
 def settings_of(optimizer: Any, held: set[int], tensors: Mapping[str, Tensor]) -> Facts:
