@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from shoal.verify.optimizers import groups_of, settings_of, state_of
 from shoal.verify.seen import Enough, Steps, bare, first_tensor, is_random, is_shared, seen
 from shoal.verify.store import Facts, Writer
 
-NUMBERS = (int, float)
 LAST = "ended"
 """The file that a worker leaves when its program has ended well."""
 
@@ -70,7 +70,7 @@ class Recorder(Steps):
 
     def updates(self, optimizer: Any) -> None:
         """Record the gradients as the optimizer gets them, and its settings."""
-        held = {id(param) for group in optimizer.param_groups for param in group["params"]}
+        held = {id(param) for group in groups_of(optimizer) for param in group["params"]}
         for name, param in self.tensors.items():
             if param.grad is not None:
                 self._writer.put(self.step, f"grad/{name}", param.grad)
@@ -177,33 +177,6 @@ def special(model: nn.Module) -> list[str]:
     return [
         f"{type(each).__name__} {bare(name)}" for name, each in named if is_random(each) or is_shared(each)
     ]
-
-
-def settings_of(optimizer: Any, held: set[int], tensors: Mapping[str, Tensor]) -> Facts:
-    """The numbers of an optimizer's groups, and the parameters that it does not hold."""
-    groups = [
-        {
-            key: value
-            for key, value in group.items()
-            if isinstance(value, NUMBERS) or (isinstance(value, Tensor) and value.numel() == 1)
-        }
-        for group in optimizer.param_groups
-    ]
-    groups = [{key: float(value) for key, value in group.items()} for group in groups]
-    missing = [name for name, param in tensors.items() if id(param) not in held and param.requires_grad]
-    return {"groups": groups, "missing": missing}
-
-
-def state_of(optimizer: Any, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of an optimizer's state, by key and parameter."""
-    names = {id(param): name for name, param in tensors.items()}
-    return {
-        f"{names[id(param)]} · {key}": value
-        for param, state in optimizer.state.items()
-        if id(param) in names
-        for key, value in state.items()
-        if isinstance(value, Tensor)
-    }
 
 
 @contextmanager

@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from shoal.printable import counted
 from shoal.verify.batches import joined
 from shoal.verify.finding import Finding, Outcome, Phase
 from shoal.verify.gradients import Case, Side, explained, own_only
 from shoal.verify.loading import judged
-from shoal.verify.recorder import LAST, batch_file, compute_type, rows_of, settings_of, special, state_of
+from shoal.verify.optimizers import groups_of, settings_apart, settings_of, state_of
+from shoal.verify.recorder import LAST, batch_file, compute_type, rows_of, special
 from shoal.verify.rounding import apart, of_sums, of_update
 from shoal.verify.seen import Enough, Steps, first_tensor, seen
 from shoal.verify.store import Facts, Step, dense, read
@@ -249,7 +249,10 @@ class Reference(Steps):
         """Compare the settings and the gradients of an update, and take rank 0's gradients."""
         records = self._records(self.step)
         assert records is not None
-        self._compare_settings(optimizer, records)
+        held = {id(param) for group in groups_of(optimizer) for param in group["params"]}
+        mine = settings_of(optimizer, held, self.tensors)
+        if found := settings_apart(self.step, mine, records, self.backwards):
+            self._stop(found)
         expected = {name: dense(p.grad) for name, p in self.tensors.items() if p.grad is not None}
         sides = [self._side(rank, record) for rank, record in enumerate(records)]
         wrong = self._wrong(expected, sides)
@@ -294,37 +297,6 @@ class Reference(Steps):
                 if size > self._limit():
                     wrong.setdefault(rank, {})[name] = size
         return wrong
-
-    def _compare_settings(self, optimizer: Any, records: Sequence[Step]) -> None:
-        held = {id(param) for group in optimizer.param_groups for param in group["params"]}
-        mine = settings_of(optimizer, held, self.tensors)
-        for rank, record in enumerate(records):
-            notes = record.notes("update")
-            if not notes:
-                cause = f"rank {rank} makes no update in this step"
-                self._found("update", rank, "optimizer", 1.0, 0.0, cause)
-            if (passes := len(record.notes("backward"))) != self.backwards:
-                cause = f"rank {rank} makes {passes} backward passes before its update, not {self.backwards}"
-                self._found(
-                    "update", rank, "optimizer", 1.0, 0.0, cause, "It skips an update, or makes one more."
-                )
-            if strange := [name for name in notes[0]["missing"] if name not in mine["missing"]]:
-                cause = f"rank {rank}'s optimizer does not hold this parameter of the model that is trained"
-                lacks = counted(len(strange), "parameter")
-                why = f"It lacks {lacks}: it was built before the model was wrapped or copied."
-                self._found("update", self._all_or(records, rank), strange[0], 1.0, 0.0, cause, why)
-            for ours, theirs in zip(mine["groups"], notes[0]["groups"], strict=False):
-                for key in ours.keys() & theirs.keys():
-                    if abs(ours[key] - theirs[key]) > 1e-9 * abs(ours[key]):
-                        size = abs(ours[key] - theirs[key]) / abs(ours[key] or 1.0)
-                        cause = f"{key} is {theirs[key]:g} on rank {rank}, and {ours[key]:g} on one machine"
-                        others = [r.notes("update")[0]["groups"] for r in records if r.notes("update")]
-                        only = None if all(each == others[0] for each in others) else rank
-                        self._found("update", only, key, size, 1e-9, cause)
-
-    def _all_or(self, records: Sequence[Step], rank: int) -> int | None:
-        every = [bool(record.notes("update") and record.notes("update")[0]["missing"]) for record in records]
-        return None if all(every) else rank
 
     def updated(self, optimizer: Any) -> None:
         """Compare the optimizer's state, and take rank 0's."""

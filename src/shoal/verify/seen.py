@@ -59,6 +59,7 @@ class Steps:
         self._roots: dict[int, tuple[nn.Module, str]] = {}
         self._began: set[int] = set()
         self._comparable = comparable
+        self._updating = 0
         self._loaders: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._passes: dict[int, int] = {}
         self.drawn: dict[int, int] = {}
@@ -101,14 +102,16 @@ class Steps:
             for module in model.modules():
                 if random_or_shared(module):
                     module.eval()
-        if id(model) not in self._roots:
-            self._add(model)
+        self.knows(model)
         if id(model) not in self._began:
             self._began.add(id(model))
             prefix = self._roots[id(model)][1]
             self.begins(_named(model.named_parameters(), prefix), _named(model.named_buffers(), prefix))
 
-    def _add(self, model: nn.Module) -> None:
+    def knows(self, model: nn.Module) -> None:
+        """Give names to the parameters of a model, unless they have some."""
+        if id(model) in self._roots:
+            return
         known = {id(param) for param in self.tensors.values()}
         params = dict(model.named_parameters())
         is_new = any(id(param) not in known for param in params.values())
@@ -121,8 +124,18 @@ class Steps:
         self.buffers |= _named(model.named_buffers(), prefix)
         self.found(fresh)
 
-    def next_step(self) -> None:
-        """The step is over."""
+    def update_begins(self, optimizer: Any, *_: object) -> None:
+        """An optimizer begins its step; those inside it are a part of this step."""
+        self._updating += 1
+        if self._updating == 1:
+            self.updates(optimizer)
+
+    def update_ends(self, optimizer: Any, *_: object) -> None:
+        """An optimizer has ended its step, and with it the step of the program."""
+        self._updating -= 1
+        if self._updating:
+            return
+        self.updated(optimizer)
         self.step += 1
         self.backwards = self.forwards = 0
         self._began.clear()
@@ -184,24 +197,32 @@ def seen(steps: Steps) -> Generator[None]:
         replace(iterator, "__init__", lambda call: _opening(steps, call))
         replace(iterator, "__next__", lambda call: _loading(steps, call))
         replace(dist, "destroy_process_group", lambda call: _closing(steps, call))
-        depth = [0]
-
-        def begin(optimizer: Any, *_: object) -> None:
-            depth[0] += 1
-            if depth[0] == 1:
-                steps.updates(optimizer)
-
-        def end(optimizer: Any, *_: object) -> None:
-            depth[0] -= 1
-            if not depth[0]:
-                steps.updated(optimizer)
-                steps.next_step()
-
-        undo.callback(register_optimizer_step_pre_hook(begin).remove)
-        undo.callback(register_optimizer_step_post_hook(end).remove)
+        undo.callback(register_optimizer_step_pre_hook(steps.update_begins).remove)
+        undo.callback(register_optimizer_step_post_hook(steps.update_ends).remove)
         _current.append(steps)
         undo.callback(_current.pop)
         yield
+
+
+def watch(model: nn.Module, optimizer: Any) -> None:
+    """Show an optimizer that is not torch's to `shoal verify`: its `step()` then ends a step.
+
+    Outside of `shoal verify` nothing happens. It may have `param_groups` and `state` as torch's optimizers do.
+
+    >>> watch(nn.Linear(2, 1), torch.optim.SGD([torch.zeros(1)], 0.1))  # not under `shoal verify`
+    """
+    if not _current or isinstance(optimizer, torch.optim.Optimizer):
+        return
+    steps, step = _current[-1], optimizer.step
+    steps.knows(model)
+
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        steps.update_begins(optimizer)
+        result = step(*args, **kwargs)
+        steps.update_ends(optimizer)
+        return result
+
+    optimizer.step = watched
 
 
 def _forward(steps: Steps, call: Callable[..., Any], inside: threading.local) -> Callable[..., Any]:

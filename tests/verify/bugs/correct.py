@@ -10,6 +10,8 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
+import shoal.verify
+
 
 class Weighted(Program):
     """Uneven shares, weighted by their samples."""
@@ -260,6 +262,29 @@ class ParametersAveraged(Program):
             param.data /= self.size
 
 
+class Descent:
+    """An optimizer that is not torch's, as students write one."""
+
+    def __init__(self, params, lr):
+        self.params, self.lr = list(params), lr
+
+    def step(self):
+        with torch.no_grad():
+            for param in self.params:
+                param -= self.lr * param.grad
+
+    def zero_grad(self):
+        for param in self.params:
+            param.grad = None
+
+
+class OwnOptimizer(Program):
+    def optimizer(self, model):
+        made = Descent(model.parameters(), self.lr)
+        shoal.verify.watch(model, made)
+        return made
+
+
 def _sgd(params):
     return torch.optim.SGD(params, 0.1, momentum=0.9, nesterov=True, weight_decay=0.01)
 
@@ -274,7 +299,7 @@ OPTIMIZERS = {
 }
 ONE_EACH = (
     *(Weighted, Gathered, Flat, Scheduled, Padded, Dropped, InOrder, Unused, TwoModels, Evaluating, Hooked),
-    *(Mappings, Prefetching, Slicing, ParametersAveraged, Double),
+    *(OwnOptimizer, Mappings, Prefetching, Slicing, ParametersAveraged, Double),
 )
 EVERY_OPTIMIZER = (Program, Sums, Wrapped, NoSync, Views, Clipped, Convolutions, Attention, Autocast)
 

@@ -7,6 +7,8 @@ import torch.distributed as dist
 from bugs.program import Program, Wrapped, bug
 from torch import nn
 
+import shoal.verify
+
 
 @bug(0, "start", 1, "0.weight", "starts from other values")
 class InitialWeightsDiffer(Program):
@@ -185,6 +187,30 @@ class StepUndone(Program):
             for tensor in kept.values():
                 dist.broadcast(tensor, 0)
             model.load_state_dict(kept)
+
+
+class Averaging:
+    """Not torch's; on rank 1 it steps twice as far."""
+
+    def __init__(self, params, lr, rank):
+        self.params, self.lr = list(params), lr * (1 + (rank == 1))
+
+    def step(self):
+        with torch.no_grad():
+            for param in self.params:
+                param -= self.lr * param.grad
+
+    def zero_grad(self):
+        for param in self.params:
+            param.grad = None
+
+
+@bug(0, "update", 1, "0.weight", "something else changes it")
+class OwnOptimizerOnOneRank(Program):
+    def optimizer(self, model):
+        made = Averaging(model.parameters(), self.lr, self.rank)
+        shoal.verify.watch(model, made)
+        return made
 
 
 @bug(1, "update", 1, "0.weight · momentum_buffer", "another optimizer state")
