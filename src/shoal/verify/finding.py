@@ -35,5 +35,4 @@ class Outcome:
     """Compared in full."""
     finding: Finding | None = None
     notes: list[str] = field(default_factory=list[str])
-    problem: str = ""
-    """Why nothing could be compared."""
+    """What is true of the run and no difference."""

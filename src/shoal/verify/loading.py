@@ -75,6 +75,21 @@ def _of_loader(several: Sequence[Pass]) -> Iterator[Finding]:
         yield from _same_order(before, after)
 
 
+def padding(ranks: Sequence[Sequence[Step]]) -> list[str]:
+    """Loaders whose samplers draw some samples twice, so that all workers have as many."""
+    found: list[str] = []
+    for several in passes(ranks).values():
+        first = several[0]
+        drawn = [index for batches in first.batches for batch in batches for index in batch]
+        extra = len(drawn) - len({*drawn})
+        if 0 < extra <= -first.samples % len(first.batches):
+            some = f"{counted(extra, 'sample')} of {first.samples} twice in a pass"
+            found.append(
+                f"The sampler draws {some}, so that all workers have as many; one machine would not."
+            )
+    return found
+
+
 def _finding(step: int, rank: int | None, size: float, cause: str, *evidence: str) -> Finding:
     return Finding(step, "data", rank, "samples", size, 0.0, cause, evidence)
 

@@ -13,9 +13,6 @@ from shoal.verify.optimizers import groups_of, settings_of, state_of
 from shoal.verify.seen import Enough, Steps, bare, first_tensor, is_random, is_shared, seen
 from shoal.verify.store import Facts, Writer
 
-LAST = "ended"
-"""The file that a worker leaves when its program has ended well."""
-
 
 class Recorder(Steps):
     """Writes what a worker does."""
@@ -127,7 +124,6 @@ class Recorder(Steps):
         """End the record."""
         self.closes()
         self._writer.close()
-        (self._folder / f"rank{self._rank}.{LAST}").touch()
 
 
 def drawn_indices(iterator: Any) -> list[list[int]]:

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from shoal.verify.batches import joined
 from shoal.verify.finding import Finding, Outcome, Phase
 from shoal.verify.gradients import Case, Side, explained, own_only
-from shoal.verify.loading import judged
+from shoal.verify.loading import judged, padding
 from shoal.verify.optimizers import groups_of, settings_apart, settings_of, state_of
-from shoal.verify.recorder import LAST, batch_file, compute_type, rows_of, special
+from shoal.verify.recorder import batch_file, compute_type, rows_of, special
 from shoal.verify.rounding import apart, of_sums, of_update
 from shoal.verify.seen import Enough, Steps, first_tensor, seen
 from shoal.verify.store import Facts, Step, dense, read
@@ -33,7 +33,7 @@ class Reference(Steps):
         super().__init__(comparable)
         self._folder = folder
         self._ranks = [read(folder, rank) for rank in range(workers)]
-        self.outcome = Outcome(workers)
+        self.outcome = Outcome(workers, notes=padding(self._ranks))
         self._data = judged(self._ranks)
         self._before: list[dict[str, Tensor]] = [{} for _ in self._ranks]
         self._held: Finding | None = None
@@ -355,10 +355,7 @@ def _listed(names: Sequence[str]) -> list[str]:
 @contextmanager
 def compared(folder: Path, workers: int, comparable: bool = False) -> Generator[Outcome]:
     """Compare the program in the body, a world of one, with the records of its workers."""
-    missing = [rank for rank in range(workers) if not (folder / f"rank{rank}.{LAST}").exists()]
     reference = Reference(folder, workers, comparable)
-    if missing:
-        reference.outcome.problem = f"rank {missing[0]} did not end well"
     with suppress(Enough):
         with seen(reference):
             try:
