@@ -18,7 +18,7 @@ import torch
 
 from codec_link import AS_WORKER, BATCH, MISSED, WORKERS, Rival, config_of, step_of
 from common import Target, interleave, options, report
-from netns import LinkError, linked_pair
+from netns import linked_pair
 from shoal.comm.group import Group
 from shoal.comm.join import join
 from shoal.comm.links.shaped import Shaped, shaped
@@ -26,6 +26,7 @@ from shoal.comm.traced import traced
 from shoal.config.conditions import Link
 from shoal.config.sections.compression import CANDIDATES
 from shoal.data.load import load
+from shoal.errors import ConfigError
 from shoal.strategies.exchange.auto import FIRST_STEPS, Auto
 from shoal.training.build import build
 
@@ -103,7 +104,7 @@ def main() -> int:
             with linked_pair(None if given.simulated else rate_of(link)) as pair:
                 command = [sys.executable, __file__, AS_WORKER, *sys.argv[1:], "--link", link]
                 codes.append(pair.run(command))
-    except LinkError as error:
+    except ConfigError as error:
         print(error, file=sys.stderr)
         return 2
     except KeyboardInterrupt:

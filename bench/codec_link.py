@@ -35,7 +35,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDSt
 from torch.nn import functional as F
 
 from common import Target, interleave, machine, options, report
-from netns import LinkError, linked_pair
+from netns import linked_pair
 from shoal.comm.group import Group
 from shoal.comm.join import join
 from shoal.comm.links.shaped import Shaped, shaped
@@ -45,6 +45,7 @@ from shoal.config.read import read
 from shoal.config.schema import RunConfig
 from shoal.data.dataset import Batch, DataSet
 from shoal.data.load import load
+from shoal.errors import ConfigError
 from shoal.strategies.strategy import Share
 from shoal.training.build import build, build_model
 from shoal.training.run import Run
@@ -239,7 +240,7 @@ def main() -> int:
     try:
         with linked_pair(None if given.simulated or given.accuracy else given.rate) as pair:
             code = pair.run([sys.executable, __file__, AS_WORKER, *sys.argv[1:]])
-    except LinkError as error:
+    except ConfigError as error:
         print(error, file=sys.stderr)
         return 2
     except KeyboardInterrupt:

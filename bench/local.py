@@ -35,13 +35,13 @@ from torch import Tensor
 
 import shoal
 from common import Target, interleave, options, report
-from netns import LinkError, linked_pair
+from netns import linked_pair
 from shoal.comm.group import Group
 from shoal.comm.links.shaped import Shaped, shaped
 from shoal.comm.traced import traced
 from shoal.config.conditions import Link
 from shoal.config.read import read
-from shoal.errors import WorkerError
+from shoal.errors import ConfigError, WorkerError
 from shoal.launch import programs
 from shoal.strategies.strategy import Share
 from shoal.training.build import build
@@ -167,7 +167,7 @@ def main() -> int:
     words = [AS_WORKER, *sys.argv[1:]]
     try:
         return by_simulation(words) if given.simulated else over_a_link(given.rate, words)
-    except LinkError as error:
+    except ConfigError as error:
         print(f"{error} Or simulate the link: --simulated.", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

@@ -5,6 +5,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from importlib import import_module
+from importlib.util import find_spec
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIG
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, handler)
 
+# GPU images may lack the server of the live page.
+collect_ignore = [] if find_spec("uvicorn") else ["browser/test_live_page.py", "watch/test_server.py"]
 
 LONG = (
     "cli/test_bench.py",

@@ -25,7 +25,9 @@ def test_the_table_and_the_tests_are_the_same():
         "cli/test_interrupts.py",
     )
     others |= names_in("processes/test_programs.py", "processes/test_group_faults.py")
-    others |= names_in("processes/test_tensor_faults.py", "processes/test_server.py")
+    others |= names_in(
+        "processes/test_tensor_faults.py", "processes/test_server.py", "processes/test_disks.py"
+    )
     others |= names_in(
         "processes/test_strangers.py", "comm/rendezvous/test_meet.py", "comm/rendezvous/test_secret.py"
     )

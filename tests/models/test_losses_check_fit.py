@@ -130,6 +130,16 @@ def test_a_loss_of_ones_own_must_be_the_sum():
     assert "[3, 1]" in refusal(nn.Linear(4, 1), huber("none"), inputs, labels)
 
 
+def test_a_loss_without_a_gradient_is_refused(own_losses):
+    own_losses.cut_off = lambda outputs, labels: (outputs.detach() - labels).sum()
+    own_losses.of_classes = lambda outputs, labels: (outputs.argmax(1) != labels[:, 0]).float().sum()
+    own_losses.through_weights = lambda outputs, labels: outputs.detach().sum() + 0 * layer.weight.sum()
+    layer, labels = nn.Linear(4, 1), torch.ones(3, 1)
+    for name in ("cut_off", "of_classes"):
+        assert "gradient" in refusal(layer, Custom(name=f"own_losses:{name}"), torch.ones(3, 4), labels)
+    check_fit(layer, Custom(name="own_losses:through_weights"), torch.ones(3, 4), labels)
+
+
 def test_a_loss_of_ones_own_that_cannot_take_the_labels():
     config = Custom(name="torch.nn.functional:nll_loss", options=(("reduction", "sum"),))
     words = refusal(nn.Linear(4, 3), config, TWO, torch.zeros(2, 3))

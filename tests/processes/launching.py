@@ -101,18 +101,18 @@ def _read(path):
 
 def listening_addresses(pids):
     """The addresses on which these processes listen, as the kernel's tables show them."""
-    inodes = set()
     for pid in pids:
+        inodes = set()
         for descriptor in Path(f"/proc/{pid}/fd").iterdir():
             with contextlib.suppress(OSError):
                 inodes.add(os.readlink(descriptor))
-    for table in ("tcp", "tcp6"):
-        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
-            _, local, _, state, *rest = line.split()
-            if state == "0A" and f"socket:[{rest[5]}]" in inodes:
-                words = bytes.fromhex(local.split(":")[0])
-                parts = [words[start : start + 4][::-1] for start in range(0, len(words), 4)]
-                yield f"{ip_address(b''.join(parts))}:{int(local.split(':')[1], 16)}"
+        for table in ("tcp", "tcp6"):
+            for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+                _, local, _, state, *rest = line.split()
+                if state == "0A" and f"socket:[{rest[5]}]" in inodes:
+                    words = bytes.fromhex(local.split(":")[0])
+                    parts = [words[start : start + 4][::-1] for start in range(0, len(words), 4)]
+                    yield f"{ip_address(b''.join(parts))}:{int(local.split(':')[1], 16)}"
 
 
 def free_port():

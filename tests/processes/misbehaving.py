@@ -66,6 +66,12 @@ def _ask_to_stop(number):
     os.kill(launcher() if is_launched else os.getpid(), number)
 
 
+def _await_file():
+    """Go on when the file exists that a variable names."""
+    while not Path(os.environ["AWAITED"]).exists():
+        time.sleep(0.01)
+
+
 FAULTS = {
     "none": lambda: None,
     "SIGKILL": lambda: os.kill(os.getpid(), signal.SIGKILL),
@@ -76,6 +82,7 @@ FAULTS = {
     "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
     "loop": loop_for_ever,
     "pause": lambda: time.sleep(4),
+    "await": _await_file,
     "compute": _compute,
     "cut": _cut,
     "raise": _raise,

@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import time
-from pathlib import Path
 
 import pytest
 from launching import command, environment, flags, free_port, wait_until, workers_of
@@ -43,28 +42,6 @@ def test_a_run_whose_folder_is_deleted_ends_with_a_sentence_and_does_not_make_it
     assert f"{tmp_path / 'run'} was deleted or moved during the run" in said
     assert "Traceback" not in said
     assert not (tmp_path / "run").exists()
-
-
-def test_workers_that_do_not_see_the_same_folder_are_refused_before_the_first_step(tmp_path):
-    """As on two machines without a shared disk."""
-    port, workers = free_port(), []
-    for rank in range(2):
-        (tmp_path / f"machine{rank}").mkdir()
-        place = f"--name run --rank {rank} --world-size 2 --master 127.0.0.1:{port}"
-        workers.append(
-            subprocess.Popen(
-                command("train", *flags(Path("runs"), place)),
-                env=environment(),
-                cwd=tmp_path / f"machine{rank}",
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-        )
-    said = [worker.communicate(timeout=60)[1] for worker in workers]
-    assert [worker.returncode for worker in workers] == [2, 2]
-    assert all(str(tmp_path / "machine1") in each for each in said)
-    assert not (tmp_path / "machine0" / "runs" / "run").exists()
 
 
 def test_a_killed_worker_is_the_error_also_without_a_folder_for_its_log(tmp_path):

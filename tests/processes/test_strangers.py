@@ -1,19 +1,16 @@
 """A stranger who reaches the store and sockets of a run changes nothing; the secret's path through every launcher."""
 
 import contextlib
-import itertools
 import os
-import socket
-import struct
 import subprocess
 import sys
 import threading
-from datetime import timedelta
 from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
 import torch.distributed as dist
+from attacks import Attack
 from launching import HERE, config, environment, listening_addresses, wait_until, workers_of
 from nursery import Nursery
 
@@ -25,10 +22,6 @@ from shoal.training.observer import Silent
 SECRET = "correct horse battery staple"
 
 
-HUGE_SET = struct.pack("<BIBQ", 0, 0x3C85F7CE, 1, 2**60)
-"""To torch's store: a greeting, and a key of 2⁶⁰ bytes."""
-
-
 class Stranger:
     """A program of another user that reaches the loopback addresses of this machine, but has no secret."""
 
@@ -36,7 +29,7 @@ class Stranger:
         self._proof, self._over = proof, threading.Event()
         self._before = set(listening_addresses([os.getpid()]))
         self._thread = threading.Thread(target=self._run)
-        self.num_forged = self.num_overwritten = self.num_replayed = self.num_huge = 0
+        self.done = {}
         self.listeners, self.visible = set(), b""
 
     def __enter__(self):
@@ -56,45 +49,15 @@ class Stranger:
         pids = workers_of(os.getpid())
         (mine,) = set(listening_addresses([os.getpid()])) - self._before
         port = int(mine.rpartition(":")[2])
-        store = dist.TCPStore("127.0.0.1", port, is_master=False, timeout=timedelta(seconds=5))
+        attack = Attack("127.0.0.1", port)
+        self.done = attack.done
         wait_until(self._proof.exists)  # the members are connected: from here on one waits for the other
         self.visible = b"".join(
             Path(f"/proc/{pid}/{name}").read_bytes() for pid in pids for name in ("cmdline", "environ")
         )
         self.listeners = set(listening_addresses([os.getpid(), *pids]))
-        recorded = {key: store.get(key) for key in store.list_keys()}
-        for garbage in itertools.cycle([b"", b"{", b"[" * 10_000, b"\x1b[2J", b"x" * (2 << 20)]):
-            self._forge(store)
-            for key in store.list_keys():
-                store.set(key, garbage)
-                self.num_overwritten += 1
-            for key in store.list_keys()[::2]:
-                store.delete_key(key)
-            for key, value in recorded.items():
-                store.set(key, value)
-                self.num_replayed += 1
-            self._send_huge_sizes({int(each.rpartition(":")[2]) for each in self.listeners})
-            if self._over.wait(0.05):
-                return
-
-    def _forge(self, store):
-        """Entries as version 0.1.0 wrote and believed them."""
-        for rank, join in itertools.product(range(2), ("", "shoal/0/0/", "shoal/0/0/gloo/")):
-            store.set(f"{join}refusal", '["\\u001b[2J you are refused", ""]')
-            store.set(f"{join}meet/refusal", '["you are refused", ""]')
-            store.set(f"{join}presence/end/{rank}", f'["failed", {rank}, "rank {rank} failed: forged"]')
-            store.set(f"{join}presence/idle/{rank}", "[1, 100000.0]")
-            self.num_forged += 4
-
-    def _send_huge_sizes(self, ports):
-        for port in ports:
-            for data in (HUGE_SET, b"\xff" * 4096, b""):
-                with (
-                    contextlib.suppress(OSError),
-                    socket.create_connection(("127.0.0.1", port), 1) as stranger,
-                ):
-                    stranger.sendall(data)
-                    self.num_huge += 1
+        ports = {int(each.rpartition(":")[2]) for each in self.listeners}
+        attack.run([("127.0.0.1", port) for port in ports], self._over.wait)
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +77,7 @@ def test_a_stranger_who_forges_overwrites_replays_and_sends_huge_sizes_changes_n
     attacked, tmp_path, monkeypatch
 ):
     stranger, result = attacked
-    assert min(stranger.num_forged, stranger.num_overwritten, stranger.num_replayed, stranger.num_huge) > 20
+    assert min(stranger.done.values()) > 20
     monkeypatch.syspath_prepend(str(HERE))
     unharmed = launch_run(config(tmp_path, "--workers 2 --launcher threads"), Silent())
     assert result.weights_sha256 == unharmed.weights_sha256

@@ -124,7 +124,8 @@ class MemorySection(TypedDict, total=False):
 
 class LaunchSection(TypedDict, total=False):
     workers: int
-    launcher: Literal['processes', 'threads']
+    launcher: Literal['processes', 'threads', 'netns']
+    nodes: int
     group: Literal['auto', 'shm', 'gloo', 'nccl']
     timeout: float | None
     bottleneck: Sequence[str] | str
@@ -225,7 +226,8 @@ class _Shared(TypedDict, total=False):
     combine_stages: Sequence[str]
     check_init: bool
     workers: int
-    launcher: Literal['processes', 'threads']
+    launcher: Literal['processes', 'threads', 'netns']
+    nodes: int
     group: Literal['auto', 'shm', 'gloo', 'nccl']
     bottleneck: Sequence[str] | str
     link: Sequence[str] | str

@@ -16,6 +16,7 @@ from shoal.config.schema import RunConfig
 from shoal.data.load import load
 from shoal.errors import ConfigError
 from shoal.events.folder import RunFolder
+from shoal.launch.lost_folder import restore_settings
 from shoal.launch.run import check_run, launch_run
 from shoal.memory.budget import budgeted
 from shoal.training.build import build_measures, build_model, torch_settings
@@ -45,6 +46,8 @@ def train(
     `resume` is the folder of a stopped run. Without `progress` nothing is printed. The run folder has the weights and
     everything else that `shoal train` writes.
     """
+    if resume is not None:
+        restore_settings(Path(resume))
     config = _config(recipe, resume, settings, trust_code)
     if config.memory.budget is not None and resume is None:
         config, why = budgeted(config)

@@ -1,5 +1,6 @@
-"""`shoal launch`: run the user's own program on several workers of this machine."""
+"""`shoal launch`: run the user's own program on several workers, of this machine or of several."""
 
+import sys
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,7 +15,17 @@ class LaunchFlags(Flags):
     """What comes before the program."""
 
     workers: Count
-    """Number of workers."""
+    """Number of workers; with --hosts, on each machine."""
+    hosts: str | None = None
+    """Start the workers on these machines over ssh: a,b or user@a,user@b. Rank 0 is on the first."""
+    ssh: str = "ssh"
+    """The command that reaches them, with its options: "ssh -p 2222"."""
+    python: str | None = None
+    """Their Python (default: the path of this one)."""
+    folder: str | None = None
+    """Their working directory (default: the path of this one)."""
+    master: str | None = None
+    """The address of the first machine for the others (default: the one that ssh uses)."""
     profile: bool = False
     """Record the steps of a torch program, unchanged, as a run folder for `shoal report` and `shoal trace`."""
     launcher: Literal["processes", "threads"] = "processes"
@@ -26,7 +37,7 @@ class LaunchFlags(Flags):
 
 
 def run(given: Given[LaunchFlags]) -> int:
-    """Run your own program on several workers of this machine.
+    """Run your own program on several workers, of this machine or of several.
 
     PROGRAM is a Python file. It gets its group with `shoal.join()`:
 
@@ -42,17 +53,39 @@ def run(given: Given[LaunchFlags]) -> int:
     When the program has ended, `shoal report` shows where each worker's time went. Under torchrun:
 
         torchrun --nproc_per_node=2 -m shoal.profile train.py
+
+    With --hosts PROGRAM may be `shoal` itself; docs/en/cluster.md has an example:
+
+        shoal launch --hosts a,b --workers 2 -- shoal train quickstart --strategy ddp
     """
     from shoal.launch import programs
 
     (program, *arguments), flags = given.words, given.flags
     if flags.profile and flags.launcher == "threads":
         raise ConfigError("--profile records processes, not threads", "Leave out --launcher threads.")
-    if flags.launcher == "threads":
+    _check_hosts(flags)
+    if flags.hosts is not None:
+        from shoal.launch.hosts.ssh import Way
+
+        way = Way(flags.ssh, flags.python or sys.executable, flags.folder or "")
+        hosts = flags.hosts.split(",")
+        master = flags.master or ""
+        programs.on_hosts(given.words, hosts, flags.workers, way, master, flags.group, flags.timeout)
+    elif flags.launcher == "threads":
         programs.by_threads(program, arguments, flags.workers, flags.timeout)
     else:
         programs.by_processes(program, arguments, flags.workers, flags.group, flags.timeout, flags.profile)
     return 0
+
+
+def _check_hosts(flags: LaunchFlags) -> None:
+    if flags.hosts is not None and (flags.profile or flags.launcher == "threads"):
+        flag = "--profile" if flags.profile else "--launcher threads"
+        raise ConfigError(f"{flag} works on one machine", f"Leave out {flag} or --hosts.")
+    of_hosts = {"--python": flags.python, "--folder": flags.folder, "--master": flags.master}
+    alone = [name for name, value in of_hosts.items() if value is not None]
+    if flags.hosts is None and alone:
+        raise ConfigError(f"{alone[0]} belongs to other machines", "Name them: --hosts a,b.")
 
 
 COMMAND = Command("launch", run, LaunchFlags, words="PROGRAM [ARGUMENT …]", stop_at_word=True)

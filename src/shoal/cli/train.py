@@ -132,7 +132,7 @@ def set_threads(place: GivenAddress | None, config: "RunConfig") -> bool:
     elif "RANK" in os.environ:  # of torchrun, which sets OMP_NUM_THREADS as well, or of a job
         here = os.environ.get("LOCAL_WORLD_SIZE", "")
         workers_here = int(here) if here.isdecimal() else 1
-    elif config.launch.launcher == "processes":
+    elif config.launch.launcher != "threads":
         workers_here = config.launch.workers + config.num_servers
     if config.threads:
         os.environ["OMP_NUM_THREADS"] = str(config.threads)
@@ -199,12 +199,15 @@ def _only_show(given: Given[TrainFlags]) -> int:
 
 
 def _train(given: Given[TrainFlags]) -> "tuple[RunConfig, Result, int]":
-    flags, config = given.flags, _config(given)
-    place = place_of(flags)
+    flags, place = given.flags, place_of(given.flags)
     if place is None:
         take_job()
-    is_fresh = set_threads(place, config)
     is_started = place is not None or "RANK" in os.environ  # one of many workers
+    if flags.resume is not None and is_started:
+        config, is_fresh = _resumed_by_many(given, flags.resume, place)
+    else:
+        config = _config(given)
+        is_fresh = set_threads(place, config)
     if flags.watch and (not is_started or (place.rank if place else int(os.environ["RANK"] or 0)) == 0):
         from shoal.watch.child import watched
 
@@ -212,6 +215,24 @@ def _train(given: Given[TrainFlags]) -> "tuple[RunConfig, Result, int]":
             text.show(url)
             return _launch(given, config, place, is_fresh, tell)
     return _launch(given, config, place, is_fresh)
+
+
+def _resumed_by_many(
+    given: Given[TrainFlags], folder: Path, place: GivenAddress | None
+) -> "tuple[RunConfig, bool]":
+    """The settings of a run that several workers resume; this machine may have lost its folder."""
+    from shoal.config.schema import RunConfig
+    from shoal.events.folder import RunFolder
+
+    is_lost = not RunFolder(folder).config.exists()
+    config = RunConfig() if is_lost else _config(given)
+    is_fresh = set_threads(place, config)
+
+    from shoal.comm.join import WorkerAddress
+    from shoal.launch.lost_folder import restore_settings
+
+    restore_settings(folder, WorkerAddress(*place) if place else None, given.flags.join_timeout)
+    return _config(given) if is_lost else config, is_fresh
 
 
 def _launch(

@@ -149,9 +149,7 @@ def join(
     place = place or own_place()
     if kind in ("auto", "nccl"):
         take_gpu(os.environ)
-    world = _worlds.get((os.getpid(), place))
-    if world is None:
-        world = _World(None if place is None else _store_at(place, timeout_s))
+    world = _world_at(place, timeout_s)
     world.groups = [group for group in world.groups if not group.closed]
     for group in world.groups:
         if kind in ("auto", group.kind) or (place is None and group.size == 1):
@@ -165,6 +163,29 @@ def join(
     world.groups.append(group)
     _worlds[os.getpid(), place] = world
     return group
+
+
+def texts_before_joining(
+    place: WorkerAddress, text: str, timeout_s: float, facts: Mapping[str, str]
+) -> list[str]:
+    """Every worker's text, in rank order. All workers of the place call it before they join, with the same `facts`.
+
+    It counts as a join: a worker that joins at once meets the others here, and facts that differ are an error on all.
+    """
+    rank, size, world = place.rank, place.size, _world_at(place, timeout_s)
+    assert world.store is not None  # there is a place
+    ours = tagged(dist.PrefixStore(f"shoal/{place.attempt}/{world.num_joins}", world.store), rank)
+    with ours.kept(), answers_within(timeout_s, rank, place.host, place.port):
+        cards = meet(ours.within("meet"), rank, size, timeout_s, facts, text)
+    world.num_joins += 1
+    _worlds[os.getpid(), place] = world
+    return [card.able for card in cards]
+
+
+def _world_at(place: WorkerAddress | None, timeout_s: float) -> _World:
+    """What this process has joined at a place, to be noted once it has joined."""
+    world = _worlds.get((os.getpid(), place))
+    return world or _World(None if place is None else _store_at(place, timeout_s))
 
 
 def _of_launched(

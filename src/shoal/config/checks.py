@@ -47,7 +47,7 @@ def check_resources(config: RunConfig, workers_here: int) -> None:
 
 def check_memory(workers: int, each: int = 0, details: str = "", launcher: str = "processes") -> None:
     """Refuse so many workers on this machine if they need more memory than it has."""
-    own = PROCESS_BYTES if launcher == "processes" and workers > 1 else 0
+    own = PROCESS_BYTES if launcher != "threads" and workers > 1 else 0
     needed, there = workers * (each + own), memory_bytes()
     if needed > there:
         who = f"{workers} workers need" if workers > 1 else "this run needs"

@@ -197,7 +197,9 @@ MAY_DIFFER: dict[str, Collection[Where]] = {
     **dict.fromkeys(("output.dir", "output.name"), _COMPARED + _WORKERS),
     "checkpoint.*": _BOTH,
     # How workers divide the work. The group itself compares their number.
-    **dict.fromkeys(("launch.workers", "launch.launcher", "launch.group", "launch.timeout"), _WORKERS),
+    **dict.fromkeys(
+        ("launch.workers", "launch.launcher", "launch.nodes", "launch.group", "launch.timeout"), _WORKERS
+    ),
     **dict.fromkeys(("launch.*", "mesh", "pipeline.*", "tensor.*", "sync.*", "exchange.*"), _BOTH),
     "strategy.*": _RESUMED,
     **dict.fromkeys(("train.balance", "train.micro_batch"), _BOTH),
@@ -247,6 +249,7 @@ SHORT_FLAGS: dict[str, str] = {
     "start": "train.start",
     "workers": "launch.workers",
     "launcher": "launch.launcher",
+    "nodes": "launch.nodes",
     "group": "launch.group",
     "bottleneck": "launch.bottleneck",
     "link": "launch.link",

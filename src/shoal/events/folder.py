@@ -10,6 +10,8 @@ runs/<name>/config.toml            the resolved settings, below the run's id
             result.json            the result, as `--json` prints it
             worker.rank0.log       the output of a worker process, if it printed anything
 
+Workers that do not share a disk have a folder each (`training/disks/`): rank 0's has all events, weights and result.
+
 A run has an id, drawn when its folder is created. Settings, result, events and checkpoints carry it, so that a file of
 another run is noticed, wherever the folder is and whatever its name. Runs of older versions have none.
 """

@@ -1,11 +1,11 @@
-"""Run any program with several workers on this machine: it calls `shoal.join()` to get its group.
+"""Run any program with several workers, here or on other machines: it calls `shoal.join()` to get its group.
 
 shoal launch --workers 2 program.py …
 """
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,8 @@ from shoal.comm.liveness.limits import limit_of
 from shoal.comm.threads.group import ThreadGroup
 from shoal.errors import ConfigError
 from shoal.launch import threads
+from shoal.launch.hosts.remote import Job, run
+from shoal.launch.hosts.ssh import Way, machines_of, passed_on
 from shoal.launch.process import processes
 from shoal.launch.supervise import Listener, Policy
 
@@ -37,6 +39,26 @@ def by_processes(
     policy = Policy.within(limit_of(timeout_s))
     listener = _WithoutProfile() if profile else None
     processes.run(processes.ProcessTask(settings), workers, listener, policy)
+
+
+def on_hosts(
+    words: list[str],
+    hosts: Sequence[str],
+    workers: int,
+    way: Way,
+    master: str = "",
+    group: str = "auto",
+    timeout_s: float | None = None,
+) -> None:
+    """Run a Python file, or a command `shoal …`, in so many workers on each of these machines."""
+    program, *arguments = words
+    if program == "shoal":
+        settings = {"kind": "command", "arguments": arguments}
+    else:
+        settings = {"kind": "program", "path": program, "arguments": arguments, "group": group}
+    settings |= {} if timeout_s is None else {"timeout_s": timeout_s}
+    job = Job(processes.ProcessTask(settings), passed_on(os.environ), master)
+    run(job, machines_of(hosts, workers, way), policy=Policy.within(limit_of(timeout_s)))
 
 
 class _WithoutProfile(Listener):

@@ -28,6 +28,7 @@ from shoal.training.setup.build_layout import check_division
 LAUNCHERS: dict[str, Callable[[RunConfig, Observer, RunFolder | None, Sequence[RunConfig]], Result]] = {
     "processes": training.by_processes,
     "threads": training.by_threads,
+    "netns": training.by_virtual_machines,
 }
 
 

@@ -23,6 +23,8 @@ from shoal.launch import threads
 from shoal.launch.cores import threads_per_worker
 from shoal.launch.failure import unreported_end
 from shoal.launch.handles import WorkerHandle
+from shoal.launch.netns.cluster import VirtualCluster
+from shoal.launch.netns.run import on_nodes
 from shoal.launch.one_worker import training_limit_of
 from shoal.launch.process import forks, processes
 from shoal.launch.process.worker_tasks import TASKS
@@ -94,6 +96,23 @@ def by_processes(
         processes.run(task, workers, listener, policy)
 
     return _supervised(config, observer, resumed, then, run)
+
+
+def by_virtual_machines(
+    config: RunConfig,
+    observer: Observer,
+    resumed: RunFolder | None = None,
+    then: Sequence[RunConfig] = (),
+) -> Result:
+    """Train with the workers on virtual machines; return rank 0's result, or raise the first failure."""
+    rate = config.launch.link[0].bits_per_s if config.launch.link else None
+    with VirtualCluster(config.launch.nodes, rate) as cluster:
+
+        def run(settings: dict[str, Any], workers: int, listener: Listener, policy: Policy) -> None:
+            task = processes.ProcessTask(settings, keeps_output=True, threads=config.threads or 0)
+            on_nodes(task, cluster.nodes, workers, listener, policy)
+
+        return _supervised(config, observer, resumed, then, run)
 
 
 def by_forks(

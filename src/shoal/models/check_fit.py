@@ -172,6 +172,7 @@ def _custom_fits(
         lambda tensor: tensor.to(nested.first(outputs).device), nested.part(labels, 0, num)
     )
     together = _value(loss, function, outputs, labels, reduction)
+    _refuse_without_gradient(loss, function, outputs, labels)
     if not coupled:
         _refuse_nonfinite(loss, together, num)
         each = [
@@ -196,6 +197,23 @@ def _length(outputs: Any, labels: Nested) -> int:
             "Return tensors whose first dimension counts the samples.",
         )
     return min(found, nested.length(labels))
+
+
+@torch.enable_grad()
+def _refuse_without_gradient(
+    loss: Custom, function: Callable[[Any, Any], Any], outputs: Any, labels: Nested
+) -> None:
+    leaves = nested.mapped(lambda leaf: leaf.detach().requires_grad_(_has_gradient(leaf)), outputs)
+    value, _ = of_pair(function(leaves, labels))
+    if not value.requires_grad:
+        raise ConfigError(
+            f"loss {loss.name} has no gradient: it does not depend on the model's outputs as torch sees it",
+            "Compute it from the outputs themselves, without detach(), item(), argmax() or torch.no_grad().",
+        )
+
+
+def _has_gradient(tensor: Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
 
 
 def _refuse_nonfinite(loss: Custom, together: _Value, num: int) -> None:

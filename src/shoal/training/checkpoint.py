@@ -3,6 +3,8 @@
 Saving: `step-000150.tmp/` gets a file of tensors from each worker that owns any, then `manifest.json` with their sha256
 and sizes, each flushed to disk; then the folder is renamed and its parent flushed. A crash at any moment leaves the
 previous checkpoint as it was. Deleting: a checkpoint is renamed first, so a folder with its name has all its files.
+Where workers do not share a disk (`disks/`), each disk gets the files of its workers, copies of the previous disk's and
+the manifest; the folder is renamed on all disks once all of them have confirmed what they keep.
 Loading: a checkpoint counts when the manifest matches its own sha256 and the run's id, its values are possible and its
 files match it.
 The latest is found by looking, not by a file that can be wrong. Newer checkpoints that cannot be used are reported.
@@ -14,6 +16,7 @@ import json
 import shutil
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +31,8 @@ from shoal.errors import CheckpointError, ConfigError
 from shoal.events.folder import RunFolder, record_sha256
 from shoal.files import delete, discard, flush, make_folder, open_file, open_new, read_text
 from shoal.strategies.pieces.piece import Piece, Place
+from shoal.training.disks.disks import Disks
+from shoal.training.disks.transfer import carry_out, to_next_disk
 from shoal.training.progress import Progress
 from shoal.training.weights import write_header, write_tensor
 
@@ -114,72 +119,95 @@ def save(
     keep: int,
     group: Group | None = None,
     run_id: str = "",
+    disks: Disks | None = None,
 ) -> Path:
     """Write `folder/step-…`, then delete all but the newest `keep` and the best; on an error all older ones stay.
 
     A collective of the group's workers, each with the pieces it holds. An error on one of them is raised on all.
-    `run_id` is in the settings of the run, in the parent of `folder`.
+    `run_id` is in the settings of the run, in the parent of `folder`; without `disks` all workers share one.
     """
     group = group or alone()
-    name = name_of(progress.step)
-    final, beside = folder / name, folder / f"{name}.tmp"
+    disks = disks or Disks.one(group.size)
+    is_keeper = disks.keeps(group.rank)
+    final = folder / name_of(progress.step)
+    beside = folder / f"{final.name}.tmp"
     owned = [piece for piece in pieces if piece.is_saved]
+    if not disks.is_one:  # one manifest for all disks; each worker has measured its own seconds
+        progress = Progress(**json.loads(share_text(group, json.dumps(asdict(progress)))))
+    all_succeed = partial(_all_succeed, group, disks, final, sum(piece.tensor.nbytes for piece in owned))
 
-    def all_succeed(work: Any) -> list[Any]:
-        """Do one phase on every worker; what each returned, or the first error, on all."""
-        try:
-            answer = {"done": work()}
-        except (OSError, SafetensorError) as error:
-            needed = sum(piece.tensor.nbytes for piece in owned)
-            answer = {"error": f"({needed / 2**20:.1f} MiB needed, {_free(folder)} free): {error}"}
-        answers = [json.loads(text) for text in gather_texts(group, json.dumps(answer))]
-        for rank, each in enumerate(answers):
-            if "error" in each:
-                whose = f"rank {rank} " if group.size > 1 else ""
-                raise CheckpointError(
-                    f"{whose}cannot save {folder / name} {each['error']}",
-                    "The checkpoints before it are untouched.",
-                )
-        return [each["done"] for each in answers]
-
-    def prepare() -> None:
-        if not folder.parent.exists():
-            raise FileNotFoundError(f"{folder.parent} was deleted or moved during the run")
-        make_folder(folder)
-        for left in folder.glob("*.tmp"):
-            delete(left)
-        beside.mkdir()
+    def copy_to_next_disk(entries: Sequence[Mapping[str, Any]]) -> None:
+        files = [
+            (entry["rank"], beside / tensors_of(entry["rank"]), entry["bytes"], entry["sha256"])
+            for entry in entries
+        ]
+        carry_out(group, to_next_disk(disks, files))
+        if is_keeper:
+            _write_manifest(beside, progress, entries, run_id, disks)
 
     def commit(entries: Sequence[Mapping[str, Any]]) -> None:
-        _write_manifest(beside, progress, entries, run_id)
+        if disks.is_one:
+            _write_manifest(beside, progress, entries, run_id, disks)
         with contextlib.suppress(FileNotFoundError):  # only a damaged one, or another run's, can be there
             discard(final)
         beside.rename(final)
         flush(folder)
 
     # Saved before, by this run or by the one it resumes: the state is the same.
-    if share_text(group, "saved" if group.rank == 0 and _is_whole(final) else "new") == "saved":
+    is_new = is_keeper and not _is_whole(final, disks, group.rank)
+    if not any(gather_texts(group, "new" if is_new else "")):
         return final
     try:
-        all_succeed(prepare if group.rank == 0 else lambda: None)
-        entries = all_succeed(lambda: _write_tensors(beside, group.rank, owned) if owned else None)
-        all_succeed(lambda: commit([entry for entry in entries if entry]) if group.rank == 0 else None)
+        all_succeed(lambda: _prepare(beside) if is_keeper else None)
+        written = all_succeed(lambda: _write_tensors(beside, group.rank, owned) if owned else None)
+        entries = [entry for entry in written if entry]
+        if not disks.is_one:
+            all_succeed(lambda: copy_to_next_disk(entries))
+        all_succeed(lambda: commit(entries) if is_keeper else None)
     except BaseException:  # also a second Ctrl-C
-        if group.rank == 0:
+        if is_keeper:
             delete(beside)
         raise
-    if group.rank == 0:
-        for old in _by_age(folder)[keep:]:
+    if is_keeper:
+        for old in by_age(folder)[keep:]:
             if old.name != name_of(progress.best_step):
                 with contextlib.suppress(OSError):
                     discard(old)
     return final
 
 
+def _all_succeed(group: Group, disks: Disks, final: Path, needed: int, work: Callable[[], Any]) -> list[Any]:
+    """Do one phase of a save on every worker; what each returned, or the first error, on all."""
+    try:
+        answer = {"done": work()}
+    except (OSError, SafetensorError) as error:
+        answer = {"error": f"({needed / 2**20:.1f} MiB needed, {_free(final.parent)} free): {error}"}
+    answers = [json.loads(text) for text in gather_texts(group, json.dumps(answer))]
+    for rank, each in enumerate(answers):
+        if "error" in each:
+            whose = f"rank {rank} " if disks.is_one else f"{disks.name_of(rank)} "
+            raise CheckpointError(
+                f"{whose * (group.size > 1)}cannot save {final} {each['error']}",
+                "The checkpoints before it are untouched.",
+            )
+    return [each["done"] for each in answers]
+
+
+def _prepare(beside: Path) -> None:
+    """Make the empty folder of a checkpoint that is being written; others, left by a crash, are deleted."""
+    folder = beside.parent
+    if not folder.parent.exists():
+        raise FileNotFoundError(f"{folder.parent} was deleted or moved during the run")
+    make_folder(folder)
+    for left in folder.glob("*.tmp"):
+        delete(left)
+    beside.mkdir()
+
+
 def latest(folder: Path, check: Callable[[Progress], None] = lambda progress: None) -> Checkpoint:
     """The newest checkpoint that verifies and whose progress passes `check`; `passed_over` names newer ones."""
     faults: list[str] = []
-    for path in _by_age(folder):
+    for path in by_age(folder):
         try:
             found = verify(path)
             with _naming(path / MANIFEST):
@@ -209,7 +237,7 @@ def named(folder: Path, name: str) -> Checkpoint:
     if name in ("best", "last"):
         return best(folder) if name == "best" else latest(folder)
     path = folder / (name_of(int(name)) if name.isascii() and name.isdigit() else name)
-    if path not in (found := _by_age(folder)):
+    if path not in (found := by_age(folder)):
         known = ", ".join(str(int(each.name[5:])) for each in reversed(found))
         raise CheckpointError(
             f"{folder} has no checkpoint '{name}'",
@@ -218,20 +246,22 @@ def named(folder: Path, name: str) -> Checkpoint:
     return verify(path)
 
 
-def verify(path: Path) -> Checkpoint:
-    """The checkpoint at a path, its files compared with the manifest before a tensor is used."""
+def verify(path: Path, disks: Disks | None = None, rank: int = 0) -> Checkpoint:
+    """The checkpoint at a path, its files compared with the manifest before a tensor is used.
+
+    With `disks`, only the files that the disk of worker `rank` keeps.
+    """
+    manifest = read_manifest(path)
     try:
-        manifest = json.loads(read_text(path / MANIFEST))
-        if manifest["format"] not in READABLE or manifest["format"] is True:  # which equals 1
-            raise CheckpointError(
-                f"{path} has format {manifest['format']}; this version of shoal reads {READABLE}"
-            )
-        checksum = manifest.pop("sha256", None)
-        if (manifest["format"] > 1 or checksum is not None) and checksum != record_sha256(manifest):
-            raise CheckpointError(f"{path / MANIFEST} is damaged: its content does not match its sha256")
-        RunFolder(path.parent.parent).check_run_id(path / MANIFEST, manifest.get("run_id", ""))
         for name, expected in manifest["files"].items():
-            actual = _sha256(path / Path(name).name)
+            if disks is not None and not disks.keep(expected.get("rank", 0), rank):
+                continue
+            if "kept_by" in expected and not (path / Path(name).name).exists():
+                raise CheckpointError(
+                    f"{path} lacks {name}, which {' and '.join(expected['kept_by'])} have kept",
+                    "Copy it from there, or resume the run with these machines.",
+                )
+            actual = file_sha256(path / Path(name).name)
             if actual != expected["sha256"]:
                 raise CheckpointError(
                     f"{path / name} is damaged: its sha256 is {actual}, but the manifest has {expected['sha256']}"
@@ -244,10 +274,33 @@ def verify(path: Path) -> Checkpoint:
         return Checkpoint(path, progress, files, dict(manifest.get("parts", {})))
     except OSError as error:
         raise CheckpointError(f"{error.filename} cannot be read: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise _no_manifest(path, error) from None
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """The manifest of the checkpoint at a path, compared with its checksum and the run's id."""
+    try:
+        manifest: Any = json.loads(read_text(path / MANIFEST))
+        if manifest["format"] not in READABLE or manifest["format"] is True:  # which equals 1
+            raise CheckpointError(
+                f"{path} has format {manifest['format']}; this version of shoal reads {READABLE}"
+            )
+        checksum = manifest.pop("sha256", None)
+        if (manifest["format"] > 1 or checksum is not None) and checksum != record_sha256(manifest):
+            raise CheckpointError(f"{path / MANIFEST} is damaged: its content does not match its sha256")
+        RunFolder(path.parent.parent).check_run_id(path / MANIFEST, manifest.get("run_id", ""))
+        return manifest
+    except OSError as error:
+        raise CheckpointError(f"{error.filename} cannot be read: {error.strerror}") from None
     except ConfigError as error:
         raise CheckpointError(error.message, error.hint) from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise CheckpointError(f"{path / MANIFEST} is not a manifest: {error!r}") from None
+        raise _no_manifest(path, error) from None
+
+
+def _no_manifest(path: Path, error: Exception) -> CheckpointError:
+    return CheckpointError(f"{path / MANIFEST} is not a manifest: {error!r}")
 
 
 @contextlib.contextmanager
@@ -259,13 +312,13 @@ def _naming(path: Path) -> Generator[None]:
         raise CheckpointError(f"{path} is damaged: {error.message}", error.hint) from None
 
 
-def _is_whole(path: Path) -> bool:
+def _is_whole(path: Path, disks: Disks, rank: int) -> bool:
     with contextlib.suppress(CheckpointError):
-        return path.exists() and bool(verify(path))
+        return path.exists() and bool(verify(path, disks, rank))
     return False
 
 
-def _by_age(folder: Path) -> list[Path]:
+def by_age(folder: Path) -> list[Path]:
     """Finished checkpoints, newest first."""
     found = [path for path in folder.glob("step-*") if path.suffix != ".tmp" and path.name[5:].isdigit()]
     return sorted(found, key=lambda path: int(path.name[5:]), reverse=True)
@@ -283,16 +336,20 @@ def _write_tensors(folder: Path, rank: int, pieces: Sequence[Piece]) -> dict[str
             write_tensor(file, named[name].values.detach().cpu())
     flush(path)
     parts = {piece.name: piece.place.record() for piece in pieces if not piece.is_whole}
-    return {"rank": rank, "sha256": _sha256(path), "bytes": path.stat().st_size, "parts": parts}
+    return {"rank": rank, "sha256": file_sha256(path), "bytes": path.stat().st_size, "parts": parts}
 
 
 def _write_manifest(
-    folder: Path, progress: Progress, entries: Sequence[Mapping[str, Any]], run_id: str
+    folder: Path, progress: Progress, entries: Sequence[Mapping[str, Any]], run_id: str, disks: Disks
 ) -> None:
-    files = {
-        tensors_of(entry["rank"]): {key: entry[key] for key in ("sha256", "bytes", "rank")}
-        for entry in entries
-    }
+    files: dict[str, dict[str, Any]] = {}
+    for entry in entries:
+        rank = entry["rank"]
+        files[tensors_of(rank)] = {key: entry[key] for key in ("sha256", "bytes", "rank")}
+        if not disks.is_one:
+            files[tensors_of(rank)]["kept_by"] = [
+                disks.name_of(each) for each in (rank, disks.copier_of(rank))
+            ]
     parts = {tensors_of(entry["rank"]): entry["parts"] for entry in entries if entry["parts"]}
     manifest = {"format": FORMAT, "progress": asdict(progress), "files": files, "parts": parts}
     manifest |= {"run_id": run_id} if run_id else {}
@@ -303,7 +360,8 @@ def _write_manifest(
     flush(folder)
 
 
-def _sha256(path: Path) -> str:
+def file_sha256(path: Path) -> str:
+    """The checksum of a file."""
     with open_file(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

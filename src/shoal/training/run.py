@@ -19,6 +19,7 @@ from shoal.prune.masks import WeightMasks
 from shoal.strategies.exchange.exchange import Exchange
 from shoal.strategies.loss_scale import LossScale
 from shoal.strategies.strategy import Share, Strategy, TrainingClock
+from shoal.training.disks.disks import Disks
 from shoal.training.evaluation import BestEpoch, Metrics
 from shoal.training.hooks.hook import Hook
 from shoal.training.hooks.random_state import RandomState
@@ -78,6 +79,8 @@ class Run:
     # From here on: of a run that has begun.
     folder: RunFolder = field(init=False)
     run_id: str = field(init=False)
+    disks: Disks = field(init=False)
+    """Which workers see the same run folder."""
     events: EventFile = field(init=False)
     """This worker's events."""
     observer: Observer = field(init=False)

@@ -1,10 +1,10 @@
 """A worker: trains what a config describes and writes a run folder. The same for every launcher."""
 
-import platform
 import secrets
 import time
-from collections.abc import Callable, Sequence
-from contextlib import closing, nullcontext
+import warnings
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -34,6 +34,9 @@ from shoal.strategies.pieces.state import load_weights
 from shoal.strategies.pieces.whole_tensors import WholeTensors, weights_sha256
 from shoal.training import checkpoint
 from shoal.training.build import build, few_inputs, remedies_of, torch_settings
+from shoal.training.disks.disks import Disks, find_disks
+from shoal.training.disks.event_copies import EventCopies
+from shoal.training.disks.latest import latest_of_all
 from shoal.training.evaluation import evaluate
 from shoal.training.hooks.balance import Balance
 from shoal.training.hooks.hook import Hook
@@ -115,44 +118,46 @@ def _work(
     by_threads = config.launch.launcher == "threads" and group.size > 1
     # The tensor axis varies fastest.
     random_rank, copy = divmod(group.rank, config.axes.get("tensor", 1))
-    with RandomState(config.seed, random_rank, by_threads, copy) as run.random, closing(run.data):
-        run.folder, run.run_id = (resumed, resumed.run_id) if resumed else _new_folder(config, group)
+    with (
+        RandomState(config.seed, random_rank, by_threads, copy) as run.random,
+        closing(run.data),
+        _held_folder(run, resumed) as copies,
+        EventFile(run.folder.events(group.rank)) as run.events,
+    ):
+        saved = _restore(run, resumed) if resumed else None
+        progress = saved.progress if saved else Progress()
         first = group.rank == 0
-        with held(run.folder) if first else nullcontext(), _events(run, resumed) as run.events:
-            if resumed and first:
-                remove_unfinished(run.folder)
-            saved = _restore(run, resumed) if resumed else None
-            progress = saved.progress if saved else Progress()
-            if first:
-                write_whole(run.folder.config, sealed(run_id_line(run.run_id) + to_toml(run.config)))
-                if run.widths and not resumed:
-                    _write_network(run)
-            run.log = StepLog(
-                run.events, run.span, calls, observer, device, config.output.trace, remedies_of(run.config)
-            )
-            records = Records(run)
-            records.restored(saved)
-            records.started(progress, links, measure_clock_offset(group.untraced))
-            if isinstance(run.exchange, Auto):
-                run.exchange.on_choice = records.chose
-            run.step_hooks = [*hooks_of(run, progress, limit), *hooks(run)]
-            run.hooks = [*run.step_hooks, records]
-            run.log.restart_clock()  # what observers do when a run starts is no training
-            run_delay = RunDelay()
-            try:
-                progress = train(run, progress)
-            except BaseException as error:  # also KeyboardInterrupt: the events record every failure
-                run.events.append({"event": "failed", "error": str(error) or type(error).__name__})
-                raise
-            not_scheduled, memory = run_delay.fraction(), nearest_limit()
-            clock = measure_clock_offset(group.untraced)
-            result = _finish(run, progress)
-            end = {"event": "end", "status": result.status, "step": progress.step, "time_ns": time.time_ns()}
-            end |= {"clock": clock._asdict(), "not_scheduled": not_scheduled, "memory": memory}
-            run.events.append(end)
-            if first:
-                run.events.flush()  # a result without the end of its run would count as damage
-                run.folder.write_result(asdict(result))
+        if run.disks.keeps(group.rank):
+            write_whole(run.folder.config, sealed(run_id_line(run.run_id) + to_toml(run.config)))
+            if run.widths and not resumed:
+                _write_network(run)
+        run.log = StepLog(
+            run.events, run.span, calls, observer, device, config.output.trace, remedies_of(run.config)
+        )
+        records = Records(run, copies)
+        records.restored(saved)
+        records.started(progress, links, measure_clock_offset(group.untraced))
+        if isinstance(run.exchange, Auto):
+            run.exchange.on_choice = records.chose
+        run.step_hooks = [*hooks_of(run, progress, limit), *hooks(run)]
+        run.hooks = [*run.step_hooks, records]
+        run.log.restart_clock()  # what observers do when a run starts is no training
+        run_delay = RunDelay()
+        try:
+            progress = train(run, progress)
+        except BaseException as error:  # also KeyboardInterrupt: the events record every failure
+            run.events.append({"event": "failed", "error": str(error) or type(error).__name__})
+            raise
+        not_scheduled, memory = run_delay.fraction(), nearest_limit()
+        clock = measure_clock_offset(group.untraced)
+        result = _finish(run, progress)
+        end = {"event": "end", "status": result.status, "step": progress.step, "time_ns": time.time_ns()}
+        end |= {"clock": clock._asdict(), "not_scheduled": not_scheduled, "memory": memory}
+        run.events.append(end)
+        copies.send(run.events)
+        if first:
+            run.events.flush()  # a result without the end of its run would count as damage
+            run.folder.write_result(asdict(result))
     return result
 
 
@@ -175,17 +180,56 @@ def hooks_of(run: Run, progress: Progress, limit: MemoryLimit) -> list[Hook]:
     return hooks
 
 
-def _events(run: Run, resumed: RunFolder | None) -> EventFile:
-    """This worker's event file. In a resumed run it is opened once rank 0 holds the folder: another may be using it."""
-    if resumed:
-        share_text(run.group, "held")
-    return EventFile(run.folder.events(run.group.rank))
+@contextmanager
+def _held_folder(run: Run, resumed: RunFolder | None) -> Generator[EventCopies]:
+    """Make the run folder, or take that of the resumed run, and lock it, on every disk; a collective.
+
+    Of a resumed run nothing is touched before rank 0 holds the folder, and nothing of a disk before its keeper does:
+    another run may be using it.
+    """
+    group = run.group.untraced
+    with ExitStack() as locks:
+        if resumed:
+            run.folder, run.run_id = resumed, resumed.run_id
+            if group.rank == 0:
+                locks.enter_context(held(run.folder))
+            run.disks = find_disks(group, run.folder.path, lambda: None)
+            _check_run_ids(run)
+        else:
+            run.folder, run.run_id, run.disks = _new_folder(run.config, group)
+        is_keeper = run.disks.keeps(group.rank)
+        if is_keeper and not (resumed and group.rank == 0):
+            locks.enter_context(held(run.folder))
+        if is_keeper and resumed:
+            remove_unfinished(run.folder)
+        copies = EventCopies(run.folder, group, run.disks)
+        if resumed:
+            copies.restore()
+        yield copies
+
+
+def _check_run_ids(run: Run) -> None:
+    """Refuse to resume with the folders of different runs."""
+    ids = gather_texts(run.group.untraced, run.run_id)
+    if other := next((rank for rank, each in enumerate(ids) if each != ids[0]), 0):
+        raise ConfigError(
+            f"{run.folder.path} of {run.disks.name_of(other)} belongs to run {ids[other] or 'without an id'}, and of "
+            f"{run.disks.name_of(0)} to run {ids[0] or 'without an id'}",
+            "Move the other run away on that machine; the parts of this one are fetched from the others.",
+        )
 
 
 def _restore(run: Run, folder: RunFolder) -> checkpoint.Checkpoint:
     run.group.beat(BUSY_S)
     samples, batch_size = run.epoch_samples, run.batch_size
-    saved = checkpoint.latest(folder.checkpoints, lambda progress: progress.check_fits(samples, batch_size))
+
+    def check(progress: Progress) -> None:
+        progress.check_fits(samples, batch_size)
+
+    if run.disks.is_one:
+        saved = checkpoint.latest(folder.checkpoints, check)
+    else:
+        saved = latest_of_all(folder.checkpoints, run.group.untraced, run.disks, check)
     pieces = saved.pieces()
     run.strategy.load(pieces)
     run.random.load(pieces)
@@ -194,28 +238,38 @@ def _restore(run: Run, folder: RunFolder) -> checkpoint.Checkpoint:
     return saved
 
 
-def _new_folder(config: RunConfig, group: Group) -> tuple[RunFolder, str]:
-    """The folder that rank 0 creates, and the run's id that it draws, on every worker."""
-    made = ""
+def _new_folder(config: RunConfig, group: Group) -> tuple[RunFolder, str, Disks]:
+    """The folder that rank 0 creates, on the disk of every worker, and the run's id that it draws."""
+    made: list[RunFolder] = []
+
+    def make(parent: Path, name: str, automatic: str = "") -> None:
+        made.append(create(parent, name, automatic))
+
+    text = ""
     if group.rank == 0:
         choices = (config.model, config.optimizer, config.data)
         names = "-".join(choice.name.rpartition(":")[2] for choice in choices)
-        automatic = f"{names}-{datetime.now():%Y%m%d-%H%M%S}"
-        folder = create(Path(config.output.dir), config.output.name, automatic)
-        made = f"{secrets.token_hex(8)} {folder.path}"
-    run_id, _, path = share_text(group, made).partition(" ")
+        make(Path(config.output.dir), config.output.name, f"{names}-{datetime.now():%Y%m%d-%H%M%S}")
+        text = f"{secrets.token_hex(8)} {made[0].path}"
+    run_id, _, path = share_text(group, text).partition(" ")
     folder = RunFolder(Path(path))
-    here = f"rank {group.rank} does not see it on {platform.node()} in {Path.cwd()}"
-    blind = [found for found in gather_texts(group, "" if folder.path.is_dir() else here) if found]
-    if blind:
-        if group.rank == 0:
-            delete(folder.path)
-        raise ConfigError(
-            f"rank 0 has made the run folder {path}, and {blind[0]}",
-            "All workers need one folder: start them in the same one, on several machines on a disk that these share, "
-            "or name it with --runs-dir.",
+    try:
+        is_first = group.rank == 0
+        disks = find_disks(
+            group, folder.path, lambda: None if is_first else make(folder.path.parent, folder.path.name)
         )
-    return folder, run_id
+    except ConfigError:  # on all workers
+        for mine in made:
+            delete(mine.path)
+        raise
+    if not disks.is_one and group.rank == 0:
+        each = ", ".join(disks.name_of(keeper) for keeper in disks.ring)
+        warnings.warn(
+            f"the workers do not share a disk: {folder.path} is made {len(disks.ring)} times ({each}), and each part "
+            "of a checkpoint is kept by two of them",
+            stacklevel=2,
+        )
+    return folder, run_id, disks
 
 
 def _description(run: Run) -> ModelDescription:

@@ -57,7 +57,7 @@ class Case(NamedTuple):
         on = self.wrong.get(rank, {}) if rank is not None else {}
         sizes = on or {name: max(w.get(name, 0.0) for w in self.wrong.values()) for name in self.names}
         tensor = max(sizes, key=sizes.__getitem__)
-        several = f"{len(sizes)} of {counted(len(self.expected), 'gradient')} differ"
+        several = f"{len(sizes)} of {counted(len(self.expected), 'gradient')} differ."
         return Finding(
             self.step, phase, rank, tensor, sizes[tensor], self.tolerance, cause, [*evidence, several]
         )

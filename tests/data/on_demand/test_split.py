@@ -195,7 +195,7 @@ def test_loaders_follow_a_plan_that_changes_and_the_worker_reads_what_is_not_pla
 BAD = {
     "broken": "sample 17 cannot be read: KeyError: 'no such crop'",
     "reshaped": "the input of sample 17 has shape [9], and that of sample 0 [16]",
-    "retyped": "sample 17 is float32, float32, and sample 0 is float32, int64",
+    "retyped": "the label of sample 17 is torch.float32, and that of sample 0 torch.int64",
     "misnumbered": "sample 17 has label 7, expected 0 to 2",
 }
 

@@ -112,6 +112,10 @@ WITH_NAN = torch.where(INPUTS == 7.0, torch.nan, INPUTS)
             [(INPUTS[0], 0), (INPUTS[0, :2], 0)],
             r"the input of sample 1 has shape \[2\], and that of sample 0 \[3\]",
         ),
+        (
+            [(INPUTS[0], 0), (INPUTS[0].int(), 0)],
+            r"the input of sample 1 is torch.int32, and that of sample 0 torch.float32",
+        ),
         ([("text", 0)], "the input of sample 0 is a value of type str, and cannot become a tensor"),
         ([(INPUTS[0], "cat")], "the label of sample 0 is a value of type str"),
         ([({"name": "text"}, 0)], "the input of sample 0, 'name', is a value of type str"),

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from shoal.comm.group import ANYONE, Group
-from shoal.comm.reduction import Op
+from shoal.comm.reduction import Op, tree_reduce
 from shoal.comm.signature import Signature, check_open
 from shoal.errors import ConfigError, JoinError, unknown
 
@@ -36,8 +36,6 @@ _OPS: dict[Op, Any] = {
     Op.MAX: dist.ReduceOp.MAX,
     Op.PRODUCT: dist.ReduceOp.PRODUCT,
 }
-POLL_S = 0.001
-"""How long a poll waits for a work that reports its completion only to a wait."""
 Finish = Callable[[], None]
 Started = tuple[Any, Finish | None]
 """Torch's work, and what is left to do after it."""
@@ -104,11 +102,9 @@ class Backend(NamedTuple):
     """Waits for a work, for as long as it takes."""
     ask: Callable[[Any, float], bool]
     """Whether a work of the backend is over within so many seconds; asking does not break it."""
-    silent: tuple[str, ...] = ()
-    """Operations whose works report their completion only to a wait."""
 
 
-GLOO = Backend(_gloo, Tensor.cpu, wait_gloo, ask_gloo, silent=("reduce_scatter",))
+GLOO = Backend(_gloo, Tensor.cpu, wait_gloo, ask_gloo)
 NCCL = Backend(_nccl, Tensor.cuda, wait_nccl, ask_nccl)
 BACKENDS: dict[str, Backend] = {"gloo": GLOO, "nccl": NCCL}
 """Torch's backends by name."""
@@ -124,12 +120,10 @@ class TorchWork:
         after: Finish | None = None,
         backend: Backend = GLOO,
         source: int = ANYONE,
-        silent: bool = False,
     ) -> None:
         self._work = work
         self._after = after
         self._ask, self._wait = backend.ask, backend.wait
-        self._silent = silent
         self.source = source
 
     def wait(self) -> None:
@@ -147,8 +141,6 @@ class TorchWork:
 
     def done(self) -> bool:
         """Whether torch reports it as completed; a message is so only after a wait."""
-        if self._silent and self._work is not None:
-            return self.wait_for(POLL_S)
         if self._work is None or self._work.is_completed():
             self.wait()
             return True
@@ -216,9 +208,7 @@ class TorchGroup(Group):
         row, back = self._row(whole)
         return list(row.view(self.size, row.numel() // self.size)), back
 
-    def _begun(
-        self, work: Any, after: Finish | None = None, source: int = ANYONE, silent: bool = False
-    ) -> TorchWork:
+    def _begun(self, work: Any, after: Finish | None = None, source: int = ANYONE) -> TorchWork:
         """A work of torch's, counted until it has been waited for."""
 
         def finish() -> None:
@@ -227,7 +217,7 @@ class TorchGroup(Group):
             self._count(-1)
 
         self._count(1)
-        return TorchWork(work, finish, self._backend, source, silent)
+        return TorchWork(work, finish, self._backend, source)
 
     def _count(self, change: int) -> None:
         with self._counting:  # messages are waited for by threads of their own
@@ -239,7 +229,7 @@ class TorchGroup(Group):
         if call.operation == "empty":
             return TorchWork()
         work, after = self._start[call.operation](call, piece, whole)
-        return self._begun(work, after, silent=call.operation in self._backend.silent)
+        return self._begun(work, after)
 
     def _reduced(self, call: Signature, row: Tensor, back: Finish | None) -> Finish | None:
         """What is left to do after a reduction into `row`: torch has no average of every dtype."""
@@ -260,9 +250,25 @@ class TorchGroup(Group):
 
     def _reduce_scatter(self, call: Signature, piece: Tensor, whole: Tensor) -> Started:
         row, back = self._row(piece)
+        if self.kind == "gloo":
+            return self._reduce_scatter_over_gloo(call, row, back, self._row(whole)[0])
         options = _options(dist.ReduceScatterOptions(), call)
         work = self._torch._reduce_scatter_base(row, self._row(whole)[0], options)
         return work, self._reduced(call, row, back)
+
+    def _reduce_scatter_over_gloo(
+        self, call: Signature, row: Tensor, back: Finish | None, given: Tensor
+    ) -> Started:
+        """Torch's own is an all-reduce over gloo, and sends twice as much. Here all pieces arrive, and are reduced."""
+        arrived = torch.empty_like(given)
+
+        def finish() -> None:
+            tree_reduce(call.op or Op.SUM, list(arrived.view(self.size, -1)), out=row)
+            if back is not None:
+                back()
+
+        out, whole = arrived.view(torch.uint8), given.view(torch.uint8)
+        return self._torch.alltoall_base(out, whole, [], [], dist.AllToAllOptions()), finish
 
     def _all_gather(self, call: Signature, piece: Tensor, whole: Tensor) -> Started:
         rows, back = self._rows(whole)

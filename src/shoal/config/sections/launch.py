@@ -16,8 +16,11 @@ class LaunchConfig(Checked):
 
     workers: Count = 1
     """Workers to start on this machine, by default as ddp; ignored if you start them by hand or with torchrun."""
-    launcher: Literal["processes", "threads"] = "processes"
-    """Run workers as processes, or as threads of one process (a breakpoint then works in every rank)."""
+    launcher: Literal["processes", "threads", "netns"] = "processes"
+    """Run workers as processes, as threads of one process (a breakpoint then works in every rank), or on virtual
+    machines that Linux namespaces make (netns)."""
+    nodes: Count = 1
+    """Virtual machines of --launcher netns; they share the workers evenly, and --link all:RATE shapes their cards."""
     group: Literal["auto", "shm", "gloo", "nccl"] = "auto"
     """Communication backend; auto: shared memory on one machine, else gloo; nccl if each worker has a GPU."""
     timeout: Seconds | None = None
@@ -40,6 +43,22 @@ class LaunchConfig(Checked):
             raise ConfigError(
                 "nccl sends no messages through the processor, so --link has no effect on it",
                 "Leave --group out.",
+            )
+        self._check_nodes()
+
+    def _check_nodes(self) -> None:
+        if self.launcher != "netns":
+            if self.nodes > 1:
+                raise ConfigError(f"{self.nodes} nodes need virtual machines", "Add --launcher netns.")
+            return
+        if self.nodes > self.workers:
+            raise ConfigError(
+                f"{self.nodes} nodes for {self.workers} workers", f"Use at least --workers {self.nodes}."
+            )
+        if len(self.link) > 1 or any(each.ends or each.latency_s for each in self.link):
+            raise ConfigError(
+                "--launcher netns shapes the network card of every node, with one rate and no latency",
+                "Write --link all:RATE, or use --launcher processes, which simulates links.",
             )
 
     def check_workers(self, size: int, servers: int = 0) -> None:

@@ -289,6 +289,12 @@ def _joined(values: Sequence[Nested | None], kind: str, where: str, unit: str, s
                     if is_batch
                     else "All samples need one shape: resize, crop or pad them (pictures at a path: --data.size N).",
                 )
+            if tensor.dtype != tensors[0].dtype:
+                raise DataError(
+                    f"{where}: the {kinds}{path} of {unit} {shown(index)} {'are' if is_batch else 'is'} "
+                    f"{tensor.dtype}, and {that} of {unit} {shown(0)} {tensors[0].dtype}",
+                    "All samples need one type: convert them where they are read, as with .float().",
+                )
         return torch.cat(tensors) if is_batch else torch.stack(tensors)
 
     try:

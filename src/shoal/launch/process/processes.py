@@ -29,7 +29,7 @@ from shoal.launch.hangs.board import VARIABLE as BOARD_VARIABLE
 from shoal.launch.hangs.board import board_for
 from shoal.launch.process.child import ChildProcess, start_program
 from shoal.launch.process.orphans import OrphanKiller, orphan_killer
-from shoal.launch.process.template import Template, template_for
+from shoal.launch.process.template import MakesCopies, template_for
 from shoal.launch.supervise import Listener, Policy, SignalRelay, supervise
 
 STORE_TIMEOUT_S = 60.0
@@ -51,9 +51,9 @@ def run(
     task: ProcessTask, workers: int, listener: Listener | None = None, policy: Policy | None = None
 ) -> None:
     """Run a task in one process per worker; raise the first failure."""
-    environment = _environment(task, workers)
+    environment = environment_for(task, workers)
     with template_for(interpreter(), environment, workers) as template:
-        run_by(partial(_start, task, environment, template), workers, listener, policy)
+        run_by(partial(start_worker, task, environment, template), workers, listener, policy)
 
 
 @dataclass(frozen=True)
@@ -61,12 +61,19 @@ class Launch:
     """What every worker process of a launch gets."""
 
     workers: int
+    """On all machines."""
     port: int
     """Of the store where workers meet."""
     orphans: OrphanKiller
     secret: bytes = field(repr=False)
     board: str = ""
     """Where workers find the board (`hangs/board.py`); empty on systems without one."""
+    host: str = "127.0.0.1"
+    """Of the store."""
+    first: int = 0
+    """The lowest rank on this machine."""
+    here: int | None = None
+    """The number of workers on this machine; None: all."""
 
     def variables(self, rank: int) -> dict[str, str]:
         """The environment that gives a worker its place in the world, in the names of torchrun."""
@@ -74,9 +81,9 @@ class Launch:
             **({BOARD_VARIABLE: self.board} if self.board else {}),
             "RANK": str(rank),
             "WORLD_SIZE": str(self.workers),
-            "LOCAL_RANK": str(rank),
-            "LOCAL_WORLD_SIZE": str(self.workers),
-            "MASTER_ADDR": "127.0.0.1",
+            "LOCAL_RANK": str(rank - self.first),
+            "LOCAL_WORLD_SIZE": str(self.here or self.workers),
+            "MASTER_ADDR": self.host,
             "MASTER_PORT": str(self.port),
             "TORCHELASTIC_USE_AGENT_STORE": "True",  # torch's name for: the launcher holds the store
         }
@@ -110,28 +117,37 @@ def run_by(
     del store
 
 
-def _start(
-    task: ProcessTask, environment: Mapping[str, str], template: Template | None, launch: Launch, rank: int
+def start_worker(
+    task: ProcessTask,
+    environment: Mapping[str, str],
+    template: MakesCopies | None,
+    launch: Launch,
+    rank: int,
+    outputs: Mapping[int, int] | None = None,
 ) -> "ProcessHandle":
     """Start a worker: a copy of the template, or a new interpreter.
 
     Its task goes through standard input, the secret of the run through a pipe, its reports come through another.
+    `outputs` are descriptors for its standard output and error.
     """
     environment = {**environment, **launch.variables(rank)}
     with contextlib.ExitStack() as undo, inheritable(launch.secret) as secret:
         read_end, write_end = os.pipe()
         undo.callback(os.close, read_end)
-        log = undo.enter_context(tempfile.TemporaryFile()) if task.keeps_output else None
+        keeps_log = task.keeps_output and outputs is None
+        log = undo.enter_context(tempfile.TemporaryFile()) if keeps_log else None
         settings = undo.enter_context(_file_of_settings())
         given = {**task.settings, "import_path": _import_path()}
         if template is not None:
             given["environment"] = environment
         settings.write(json.dumps(given).encode())
         settings.seek(0)
-        streams = {0: settings.fileno(), **({} if log is None else dict.fromkeys((1, 2), log.fileno()))}
+        streams = {0: settings.fileno(), **(outputs or {})}
+        streams |= {} if log is None else dict.fromkeys((1, 2), log.fileno())
         keeps = [write_end, secret]
         try:
-            process = template and template.start([streams.get(n, n) for n in range(3)], keeps)
+            copied = [streams.get(n, n) for n in range(3)]
+            process = None if template is None else template.start(copied, keeps)
             if process is None:
                 settings.seek(0)  # a copy that came to nothing may have read it
                 program = ["shoal.launch.process.worker_main", *map(str, (os.getpid(), *keeps))]
@@ -154,7 +170,8 @@ def _file_of_settings() -> IO[bytes]:
     return tempfile.TemporaryFile()
 
 
-def _environment(task: ProcessTask, workers: int) -> dict[str, str]:
+def environment_for(task: ProcessTask, workers: int) -> dict[str, str]:
+    """The environment of the workers of one machine, but for their places."""
     environment = without_secret(os.environ)
     # In the environment, because some libraries read it there once, when they are loaded.
     if task.threads:

@@ -22,9 +22,16 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from importlib import import_module
 from io import TextIOWrapper
-from typing import final
+from typing import Protocol, final
 
-from shoal.launch.process.child import ChildProcess, close_all_but, die_with_parent, start_program
+from shoal.launch.process.child import (
+    ChildProcess,
+    close_all_but,
+    die_with_parent,
+    exit_at_once,
+    forget_parent,
+    start_program,
+)
 
 LOAD_S = 60.0
 """How long a template may take to load, or to make a copy. After it the template is killed, and its copies with it;
@@ -119,6 +126,44 @@ def loading() -> Generator[None]:
         gc.enable()
 
 
+class MakesCopies(Protocol):
+    """Makes workers that are copies of a process."""
+
+    def start(self, streams: Sequence[int], keeps: Sequence[int]) -> ChildProcess | None:
+        """Make a copy that works on the task in its standard input; None if that is not possible.
+
+        `streams` are the copy's three standard streams. It inherits `keeps`: their numbers are the further arguments of
+        its `worker_main.work`.
+        """
+        ...
+
+
+@final
+class OwnTemplate:
+    """This process as the template, for the agent of one machine: it has one thread and has computed nothing."""
+
+    def start(self, streams: Sequence[int], keeps: Sequence[int]) -> ChildProcess:
+        """Fork. The copy ends as a new interpreter would: after its threads, with its exit functions."""
+        parent, here = os.getpid(), os.open(".", os.O_PATH)
+        stops = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, stops)
+        try:
+            pid, code = os.fork(), 1
+            if pid == 0:
+                try:
+                    forget_parent()
+                    code = _work(parent, here, streams, keeps)
+                    for thread in threading.enumerate():
+                        if not thread.daemon and thread is not threading.current_thread():
+                            thread.join()
+                finally:
+                    exit_at_once(code)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            os.close(here)
+        return ChildProcess(pid)
+
+
 @final
 class Template:
     """The launcher's side of a template."""
@@ -139,11 +184,7 @@ class Template:
         return self._ask(b"?") == _LOADED
 
     def start(self, streams: Sequence[int], keeps: Sequence[int]) -> ChildProcess | None:
-        """Make a copy that works on the task in its standard input; None if the template cannot.
-
-        `streams` are the copy's three standard streams. It inherits `keeps`: their numbers are the further arguments of
-        its `worker_main.work`.
-        """
+        """Ask the template for a copy."""
         with contextlib.ExitStack() as opened:
             here = os.open(".", os.O_PATH)
             opened.callback(os.close, here)

@@ -1,4 +1,4 @@
-"""The tasks of a worker process: train, or run a program."""
+"""The tasks of a worker process: train, run a program, or run a command of ours."""
 
 import contextlib
 import os
@@ -81,4 +81,17 @@ def _program(reporter: Reporter, task: dict[str, Any]) -> None:
     reporter.finished()
 
 
-TASKS: dict[str, Callable[[Reporter, dict[str, Any]], None]] = {"train": _train, "program": _program}
+def _command(reporter: Reporter, task: dict[str, Any]) -> None:
+    """A command of ours: it shows its own errors, and its exit code is all that the launcher gets."""
+    del reporter
+    if "timeout_s" in task:
+        os.environ[VARIABLE] = str(task["timeout_s"])
+    sys.argv = ["shoal", *task["arguments"]]
+    runpy.run_module("shoal", run_name="__main__")
+
+
+TASKS: dict[str, Callable[[Reporter, dict[str, Any]], None]] = {
+    "train": _train,
+    "program": _program,
+    "command": _command,
+}

@@ -17,6 +17,7 @@ from shoal.events.file import first_event
 from shoal.strategies.exchange.choice import Choice, CodecNotice
 from shoal.strategies.pieces.whole_tensors import WholeTensors
 from shoal.training import checkpoint
+from shoal.training.disks.event_copies import EventCopies
 from shoal.training.evaluation import Metrics
 from shoal.training.hooks.hook import Hook
 from shoal.training.progress import Progress
@@ -29,8 +30,9 @@ from shoal.training.weights import export_model
 class Records(Hook):
     """Writes what the loop produces, and tells the observer."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, copies: EventCopies) -> None:
         self._run = run
+        self._copies = copies
 
     def restored(self, saved: checkpoint.Checkpoint | None) -> None:
         """Report newer checkpoints that could not be used."""
@@ -107,10 +109,12 @@ class Records(Hook):
         pieces = run.strategy.pieces() + run.random.pieces()
         if run.loss_scale is not None:
             pieces += run.loss_scale.pieces(replica=run.group.rank)
-        checkpoint.save(run.folder.checkpoints, pieces, progress, settings.keep, run.group, run.run_id)
+        folder = run.folder.checkpoints
+        checkpoint.save(folder, pieces, progress, settings.keep, run.group, run.run_id, run.disks)
         if settings.first_step and progress.step == 1:
             state = WholeTensors(run.strategy.pieces(), run.group, prefix=("model.", "optim."))
             export_model(run.folder.first_step, state, run.group.rank == 0, {})
         saved = {"event": "checkpoint", "step": progress.step, "time_ns": time.time_ns()}
         run.events.append(saved | {"seconds": round(time.perf_counter() - began, 6)})
+        self._copies.send(run.events)
         run.observer.saved(progress)

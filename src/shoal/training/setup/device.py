@@ -34,7 +34,9 @@ def take_device(config: RunConfig) -> torch.device:
     if not gpus or config.device == "cpu" or stays_on_cpu:
         return torch.device("cpu")
     by_threads = config.launch.launcher == "threads"
-    number = torch.cuda.current_device() if by_threads else int(os.environ.get("LOCAL_RANK", 0)) % gpus
+    # Virtual machines share the GPUs of this one.
+    name = "RANK" if config.launch.launcher == "netns" else "LOCAL_RANK"
+    number = torch.cuda.current_device() if by_threads else int(os.environ.get(name, 0)) % gpus
     torch.cuda.set_device(number)
     return torch.device("cuda", number)
 
@@ -51,6 +53,8 @@ def group_kind(config: RunConfig, device: torch.device) -> str:
 
 def _workers_here(config: RunConfig) -> int:
     """The number of workers on this machine: LOCAL_WORLD_SIZE, or all workers."""
+    if config.launch.launcher == "netns":
+        return config.launch.workers
     return int(os.environ.get("LOCAL_WORLD_SIZE", config.launch.workers))
 
 
