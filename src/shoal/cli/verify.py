@@ -39,6 +39,11 @@ def run(given: Given[VerifyFlags]) -> int:
     batches, outputs, gradients before and after the exchange, optimizer, parameters and buffers are recorded. Then it
     runs once more as a world of one on the workers' joined batches, and every step is compared.
 
+    Without a program, a strategy is compared with `single` on the same batches, on threads, with the settings of `shoal
+    train`:
+
+        shoal verify --strategy zero --workers 4 --data synthetic
+
     Exit code 0: equal within rounding. 1: a difference. 2: it could not be compared.
     """
     if given.words and given.settings:
