@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 DEV := $(VENV)/.installed-dev
 
-.PHONY: demo test test-long test-browser test-explore test-third-party test-faults lint format clean install
+.PHONY: demo test test-long test-browser test-docs test-explore test-third-party test-faults lint format docs figures clean install
 SEED ?= $(shell date +%s)
 # With bytecode: otherwise pytest rewrites every test file anew, and every process that a test starts compiles shoal anew.
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 2 --dist worksteal -q
@@ -14,7 +14,7 @@ demo: $(READY)  ## the same training in eight ways: one table, remarks, a report
 	$(BIN)/shoal compare quickstart
 
 test: $(DEV)  ## every test and doctest but the long ones; the same examples in every run
-	$(PYTEST) -m "not long and not browser"
+	$(PYTEST) -m "not long and not browser and not docs"
 
 test-long: $(DEV)  ## the tests that take long: more launchers, faults and strangers among real processes
 	$(PYTEST) -m long
@@ -24,6 +24,9 @@ test-browser: $(DEV)  ## the pages in Chromium: click, zoom, cut the network, ax
 	  { echo "there is no Chromium: install it with apt-get install chromium"; exit 2; }
 	$(BIN)/pip install --quiet --constraint constraints.txt --requirement tests/browser/requirements.txt
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 0 -m browser tests/browser
+
+test-docs: $(DEV)  ## type the commands of the guide, and compare what they print with its pages
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 0 -m docs tests/test_guide_commands.py
 
 test-explore: $(DEV)  ## the property tests with new random examples; SEED=n repeats a run
 	@echo "Random examples of seed $(SEED); repeat this run with: make test-explore SEED=$(SEED)"
@@ -45,6 +48,13 @@ $(THIRD_PARTY)/.installed: examples/third_party/requirements.txt pyproject.toml 
 test-faults: FAULT_SEED = $(if $(filter command line,$(origin SEED)),$(SEED),0)
 test-faults: $(DEV)  ## drawn faults and malformed inputs, about 15 minutes; SEED=n draws others, JOBS=n runs n at a time
 	OMP_NUM_THREADS=1 $(BIN)/python tests/faults/suite.py --seed $(FAULT_SEED) $(if $(JOBS),--jobs $(JOBS))
+
+figures: $(DEV)  ## the figures of the guide, docs/figures: about 2 minutes of training
+	OMP_NUM_THREADS=1 $(BIN)/python tools/figures.py
+
+docs: $(DEV)  ## the guide as a site, build/site/index.html: both languages, with search, without a network
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python tools/guide.py
+	@echo build/site/index.html
 
 lint: $(DEV)  ## formatting, style, types, layers
 	$(BIN)/ruff format --check .

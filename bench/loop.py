@@ -83,7 +83,7 @@ def ours(events: EventFile, observer: Observer, data: DataConfig) -> Callable[[]
             RunConfig(data=data, train=TrainConfig(steps=STEPS)), torch.device("cpu"), traced(alone())
         )
     run.random = RandomState(0, 0, shared_by_threads=False)
-    run.log = StepLog(events, run.span, [], observer, run.device, keep_all_spans=False)
+    run.log = StepLog(events, run.span, [], observer, reads_late=False, keep_all_spans=False)
 
     def work() -> None:
         run.log.restart_clock()

@@ -25,8 +25,11 @@ for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIG
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, handler)
 
-# GPU images may lack the server of the live page.
+# GPU images may lack the server of the live page, and what reads YAML.
 collect_ignore = [] if find_spec("uvicorn") else ["browser/test_live_page.py", "watch/test_server.py"]
+collect_ignore += (
+    [] if find_spec("yaml") else ["cli/test_render.py", "launch/rendered", "processes/test_rendered.py"]
+)
 
 LONG = (
     "cli/test_bench.py",

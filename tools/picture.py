@@ -19,8 +19,12 @@ from shoal.report.words import page_words
 
 
 def picture(runs: list[Path], lang: str) -> str:
-    """The figure as a file: on paper of its own, with the dark colours of our pages."""
-    drawing = time_figure(compare(runs), page_words(lang, "shoal.compare")).narrow_svg
+    """The time of a step for each worker of these runs."""
+    return as_file(time_figure(compare(runs), page_words(lang, "shoal.compare")).narrow_svg)
+
+
+def as_file(drawing: str) -> str:
+    """A drawing of our pages as a file: on paper of its own, with the dark colours of our pages."""
     paper = f'<rect width="100%" height="100%" fill="var(--figure-paper, {FRAME["paper"]})"/>'
     sheet = (resources.files("shoal.report") / "page.css").read_text(encoding="utf-8")
     colours = re.findall(r"(--figure-[\w-]+): (#[0-9a-f]{6})", sheet)

@@ -59,16 +59,16 @@ def test_a_warning_of_torch_comes_without_its_stack_of_cpp(capsys):
 @pytest.mark.parametrize("home", ["site-packages/shoal", "checkout/src/shoal"])
 def test_a_named_page_is_a_path_that_exists_wherever_shoal_is_installed(tmp_path, monkeypatch, home):
     package = tmp_path / home
-    page = (package if "site" in home else package.parents[1]) / "docs/en/setup.md"
+    page = (package if "site" in home else package.parents[1]) / "docs/en/start/install.md"
     for folder in (package, page.parent):
         folder.mkdir(parents=True, exist_ok=True)
     page.touch()
-    assert with_pages("(docs/en/setup.md).", package) == f"({page})."
+    assert with_pages("(docs/en/start/install.md).", package) == f"({page})."
     assert with_pages("docs/en/none.md", package) == "docs/en/none.md"
     assert with_pages(str(page), package) == str(page)
     monkeypatch.chdir(page.parents[2])
-    assert with_pages("see docs/en/setup.md", package) == "see docs/en/setup.md"
+    assert with_pages("see docs/en/start/install.md", package) == "see docs/en/start/install.md"
     (tmp_path / "removed").mkdir()
     monkeypatch.chdir(tmp_path / "removed")
     (tmp_path / "removed").rmdir()
-    assert with_pages("docs/en/setup.md", package) == str(page)
+    assert with_pages("docs/en/start/install.md", package) == str(page)

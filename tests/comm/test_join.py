@@ -8,7 +8,9 @@ import pytest
 import torch
 from torch.distributed import HashStore
 
-from shoal.comm.join import WorkerAddress, join, join_in, place_from_environment
+from shoal.comm import join as joining
+from shoal.comm.join import WorkerAddress, join, join_in, place_from_environment, reached_by_others
+from shoal.comm.rendezvous.meet import Card
 from shoal.comm.rendezvous.secret import UnauthenticatedStoreWarning
 from shoal.comm.rendezvous.store import listen, serve
 from shoal.errors import ConfigError, JoinError
@@ -46,6 +48,28 @@ def total(group):
     value = torch.tensor([float(group.rank + 1)])
     group.all_reduce(value).wait()
     return value.item()
+
+
+def test_the_machine_of_a_master_that_is_loopback_there_uses_its_route_to_another(monkeypatch):
+    monkeypatch.setattr(joining, "own_address", lambda host, port: {"10.0.0.2": "10.0.0.1"}[host])
+    first = Card(0, "a", "boot a", "", 1, {}, address="127.0.0.1")
+    neighbour = Card(1, "a", "boot a", "", 2, {}, address="127.0.0.1")
+    second = Card(2, "b", "boot b", "", 1, {}, address="10.0.0.2")
+    assert reached_by_others(first, [first, neighbour, second]) == "10.0.0.1"
+    assert reached_by_others(neighbour, [first, neighbour, second]) == "10.0.0.1"
+    assert reached_by_others(second, [first, neighbour, second]) == "10.0.0.2"
+    assert reached_by_others(first, [first, neighbour]) == "127.0.0.1"
+
+
+def test_programs_of_other_versions_do_not_form_a_group():
+    def work(place):
+        return join(place, kind="gloo", timeout_s=20, facts={"torch": "1.0"} if place.rank else {})
+
+    errors = on_two_threads(work)
+    assert all(isinstance(error, JoinError) for error in errors)
+    assert all(
+        "torch 1.0" in error.message and f"torch {torch.__version__[:3]}" in error.message for error in errors
+    )
 
 
 def test_joining_twice_gives_the_same_group_while_it_is_open():

@@ -35,3 +35,21 @@ def test_invariant_bits_need_a_power_of_two():
         read(None, f"{invariant} --workers 6".split())
     with pytest.raises(ConfigError, match="you have 3"):
         check_world(read(None, invariant.split()), 3)
+
+
+def test_each_rank_has_a_device():
+    unequal = "--strategy ddp --workers 2 --device cuda,cpu"
+    check_world(read(None, unequal.split()), 2)
+    for size in (1, 3):
+        with pytest.raises(
+            ConfigError, match=f"--device cuda,cpu is for 2 workers, but there (is|are) {size}"
+        ):
+            check_world(read(None, unequal.split()), size)
+    with pytest.raises(ConfigError, match="--group shm does not reach"):
+        check_world(read(None, [*unequal.split(), "--group", "shm"]), 2)
+
+
+@pytest.mark.parametrize("device", ["cuda,gpu", "cuda,", "auto,cpu", "cpu,cpu", ""])
+def test_devices_are_cuda_and_cpu(device):
+    with pytest.raises(ConfigError, match="device"):
+        read(None, ["--strategy", "ddp", "--workers", "2", "--device", device])

@@ -9,9 +9,9 @@ def facts(flags, resumed=None):
     return facts_of(read(None, flags.split()), resumed)
 
 
-def test_versions_and_all_that_decides_the_result():
+def test_python_and_all_that_decides_the_result():
     found = facts("--seed 3 --lr 0.5")
-    assert {"shoal", "torch", "python"} <= found.keys()
+    assert "python" in found
     assert (found["seed"], found["optimizer.lr"]) == ("3", "0.5")
     assert facts("--seed 3") != facts("--seed 4")
     assert facts("", RunFolder(None)) != facts("")

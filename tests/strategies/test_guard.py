@@ -297,3 +297,8 @@ def test_a_device_divides_by_the_count_itself_and_leaves_a_step_without_one_out(
     assert good.settle() == 0
     with pytest.raises(NothingCountedError):
         nothing.settle()
+
+
+def test_workers_on_unequal_devices_do_not_wait_for_a_table():
+    assert Guard(alone(), AllReduce(), "stop").can_wait
+    assert not Guard(alone(), AllReduce(), "stop", in_step=True).can_wait

@@ -50,7 +50,7 @@ def test_compiling_is_measured_in_steps_whose_spans_are_not():
 def test_clipping_is_offered_only_where_the_run_supports_it(tmp_path, clips, hint):
     span = SpanRecorder(HostClock())
     with EventFile(tmp_path / "events.jsonl") as events:
-        log = StepLog(events, span, [], Silent(), torch.device("cpu"), False, Remedies(clips=clips))
+        log = StepLog(events, span, [], Silent(), False, False, Remedies(clips=clips))
         with pytest.raises(DivergedError) as raised:
             log.step(Progress().after_step(8), StepResult(torch.tensor(torch.nan)), 8, 0.1)
     assert raised.value.hint == f"The learning rate was 0.1: {hint}"
@@ -62,7 +62,7 @@ def test_on_a_gpu_a_traced_step_has_its_own_seconds(tmp_path):
     span = SpanRecorder(HostClock(lambda: now_ns))
     progress = Progress()
     with EventFile(tmp_path / "events.jsonl") as events:
-        log = StepLog(events, span, [], Silent(), torch.device("cuda"), keep_all_spans=True)
+        log = StepLog(events, span, [], Silent(), True, keep_all_spans=True)
         for milliseconds in (800, 100, 100):
             now_ns += milliseconds * 10**6
             progress = log.step(progress.after_step(8), StepResult(torch.tensor(1.0)), 8, 0.1)

@@ -207,7 +207,7 @@ class StrategySection(TypedDict, total=False):
 
 
 class _Shared(TypedDict, total=False):
-    device: Literal['auto', 'cpu', 'cuda']
+    device: Literal['auto', 'cpu', 'cuda'] | str
     threads: int | None
     optimizer: Literal['gd', 'sgd', 'adam', 'adamw'] | str | Callable[..., Any] | OptimizerSection | Mapping[str, Any]
     schedule: Literal['constant', 'step', 'cosine'] | str | Callable[..., Any] | ScheduleSection | Mapping[str, Any]
@@ -272,7 +272,7 @@ class Settings(FitSettings, total=False):
 
 
 class EvaluateSettings(TypedDict, total=False):
-    device: Literal['auto', 'cpu', 'cuda']
+    device: Literal['auto', 'cpu', 'cuda'] | str
     threads: int | None
     data: Literal['digits', 'alice', 'mnist', 'fashion-mnist', 'cifar10', 'synthetic', 'files'] | str | Callable[..., Any] | DataSection | Mapping[str, Any]
     model: Literal['linear', 'mlp', 'lenet', 'resnet18', 'transformer'] | str | Callable[..., Any] | ModelSection | Mapping[str, Any]

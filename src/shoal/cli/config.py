@@ -7,7 +7,6 @@ from shoal.cli import text
 from shoal.cli.command import Command, CommandGroup, Given
 from shoal.config.flags import Flags
 from shoal.config.sections.values import Count
-from shoal.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ def _from_deepspeed(given: Given[FromDeepSpeedFlags]) -> int:
     if output is None:
         text.show(recipe.rstrip())
         return 0
-    _write(output, recipe)
+    text.write_new_file(output, recipe)
     for line in remark_lines(translation, text.page_width()):
         text.show(line)
     text.show(f"\nwrote {output}: shoal train {output} --data NAME --model NAME")
@@ -62,18 +61,6 @@ def _schema(given: Given[Flags]) -> int:
 
     text.show(json.dumps(recipe_schema(), indent=2, ensure_ascii=False))
     return 0
-
-
-def _write(path: Path, recipe: str) -> None:
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(recipe)
-    except FileExistsError:
-        raise ConfigError(
-            f"cannot write {path}: it exists", "Choose another --output, or remove it."
-        ) from None
-    except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror}", "Choose another --output.") from None
 
 
 COMMAND = CommandGroup(

@@ -25,6 +25,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "evaluate": "shoal.cli.evaluate",
         "prune": "shoal.cli.prune",
         "launch": "shoal.cli.launch",
+        "render": "shoal.cli.render",
         "data": "shoal.cli.data",
     },
     "Understand": {
@@ -35,6 +36,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "runs": "shoal.cli.runs",
         "explain": "shoal.cli.explain",
         "graph": "shoal.cli.graph",
+        "docs": "shoal.cli.docs",
     },
     "Measure and check": {
         "memory": "shoal.cli.memory",

@@ -218,6 +218,19 @@ def write_file(path: Path, content: str) -> None:
         raise ConfigError(f"cannot write {path}: {error.strerror}", hint) from None
 
 
+def write_new_file(path: Path, content: str) -> None:
+    """Write the file of `--output`, which must not exist."""
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(content)
+    except FileExistsError:
+        raise ConfigError(
+            f"cannot write {path}: it exists", "Choose another --output, or remove it."
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}", "Choose another --output.") from None
+
+
 def is_device_or_folder(path: Path) -> bool:
     """Whether it exists and is no file: a folder, or a pipe or device that a rename would replace, as /dev/stdout."""
     return path.exists() and not path.is_file()

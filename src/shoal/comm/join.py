@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
+from shoal import __version__
 from shoal.comm.assigned_group import assignment
 from shoal.comm.by_device import ByDevice
 from shoal.comm.group import Group
@@ -22,8 +23,10 @@ from shoal.comm.liveness.limits import limit_of
 from shoal.comm.over_torch.checked import join_torch
 from shoal.comm.rendezvous.jobs import take_job
 from shoal.comm.rendezvous.meet import Card, meet
+from shoal.comm.rendezvous.network import is_loopback, own_address, tell_nccl, wait_for_name
+from shoal.comm.rendezvous.reach import check_reach
 from shoal.comm.rendezvous.secret import warn_without_secret
-from shoal.comm.rendezvous.store import answers_within, connect, listen, own_address, serve
+from shoal.comm.rendezvous.store import answers_within, check_master, connect, listen, serve
 from shoal.comm.rendezvous.tagged_store import tagged
 from shoal.comm.shared_memory.group import SharedMemoryGroup, shared_memory_works_here
 from shoal.comm.threads.group import ThreadGroup
@@ -116,8 +119,8 @@ def join(
     Without a `place`, the launcher's assignment counts, then the environment (torchrun's variables, also set by hand,
     or those of Slurm, MPI or Kubernetes), then torch's process group, which the program may have made by
     `init_process_group(rank=…, world_size=…)`.
-    `kind` is auto, shm, gloo or nccl; auto takes shared memory on one machine and gloo elsewhere. `facts` (versions,
-    settings, parameter names …) must be the same on all workers.
+    `kind` is auto, shm, gloo or nccl; auto takes shared memory on one machine and gloo elsewhere. `facts`
+    (settings, parameter names …) must be the same on all workers, and so must the versions of shoal and torch.
 
     With auto the group also takes tensors of GPUs: it moves them over NCCL where every worker has a GPU of its own, and
     through host memory where workers share one. On a machine with several GPUs the variable LOCAL_RANK, which launchers
@@ -185,7 +188,7 @@ def texts_before_joining(
 def _world_at(place: WorkerAddress | None, timeout_s: float) -> _World:
     """What this process has joined at a place, to be noted once it has joined."""
     world = _worlds.get((os.getpid(), place))
-    return world or _World(None if place is None else _store_at(place, timeout_s))
+    return world or _World(None if place is None else store_at(place, timeout_s))
 
 
 def _of_launched(
@@ -228,7 +231,11 @@ def take_gpu(environment: Mapping[str, str]) -> None:
         torch.cuda._lazy_call(lambda: torch.cuda.set_device(number))  # pyright: ignore[reportPrivateUsage]
 
 
-def _store_at(place: WorkerAddress, timeout_s: float) -> dist.Store:
+def store_at(place: WorkerAddress, timeout_s: float) -> dist.Store:
+    """The store where the workers of this place meet: rank 0 makes it, unless the launcher holds it."""
+    wait_for_name(place.host, timeout_s)
+    if not place.launcher_holds_store:
+        check_master(place.host, place.size, os.environ.get("LOCAL_WORLD_SIZE", ""))
     if place.rank == 0 and not place.launcher_holds_store:
         return serve(listen(place.host, place.port), timeout_s)
     return connect(place.host, place.port, place.rank, timeout_s)
@@ -269,15 +276,19 @@ def join_in(
     with ours.kept():
         able = "1" if shared_memory_works_here() else "0"
         with answering():
-            cards = meet(ours.within("meet"), rank, size, timeout_s, {"group": kind, **(facts or {})}, able)
+            equal = {"group": kind, "shoal": __version__, "torch": torch.__version__.split("+")[0]}
+            cards = meet(ours.within("meet"), rank, size, timeout_s, {**equal, **(facts or {})}, able, host)
         if rank == 0 and (holder == 0 or not _together(cards)):
             warn_without_secret(host)
         chosen = _choose(cards, rank) if kind == "auto" else kind
         inner = ours.within(chosen)
+        host = reached_by_others(cards[rank], cards)
         with answering():
             if chosen == "shm":
                 group = SharedMemoryGroup.join(inner, rank, size, limit_s=limit_s, timeout_s=timeout_s)
             else:
+                check_reach(ours.within("reach"), cards, rank, host)
+                tell_nccl(host)
                 group = over_torch(inner, rank, size, chosen)
     if kind != "auto" or not torch.cuda.device_count():
         return group
@@ -297,6 +308,17 @@ def _choose(cards: Sequence[Card], rank: int) -> str:
             stacklevel=3,
         )
     return "gloo"
+
+
+def reached_by_others(mine: Card, cards: Sequence[Card]) -> str:
+    """This machine's address for its own connections; not loopback, if a worker of another machine has a way to it.
+
+    Where the master's name is 127.0.1.1 on its own machine, as in Debian's /etc/hosts, that way is the answer.
+    """
+    for card in cards if is_loopback(mine.address) else ():
+        if not card.shares_machine_with(mine) and card.address and not is_loopback(card.address):
+            return own_address(card.address, 0)
+    return mine.address
 
 
 def _together(cards: Sequence[Card]) -> bool:

@@ -129,6 +129,8 @@ def check_world(config: RunConfig, size: int, address: str = LOOPBACK) -> None:
     """Refuse a number of workers, or an address where they meet, that the strategy does not support."""
     launch = config.launch
     launch.check_workers(size, config.num_servers)
+    if config.has_unequal_devices:
+        _check_devices(config, size)
     if config.train.reduction == "invariant":
         check_power_of_two(size)
     if not isinstance(config.sync, RpcConfig):
@@ -148,6 +150,20 @@ def check_world(config: RunConfig, size: int, address: str = LOOPBACK) -> None:
                 why, "Use --master 127.0.0.1:PORT; on a network of your own, add --i-trust-this-network."
             )
         warnings.warn(why, stacklevel=2)
+
+
+def _check_devices(config: RunConfig, size: int) -> None:
+    devices = config.device.count(",") + 1
+    if devices != size:
+        raise ConfigError(
+            f"--device {config.device} is for {devices} workers, but there {'are' if size > 1 else 'is'} {size}",
+            f"Name a device for each rank, or use --workers {devices}.",
+        )
+    if config.launch.group not in ("auto", "gloo"):
+        raise ConfigError(
+            f"--group {config.launch.group} does not reach from a GPU to a CPU (--device {config.device})",
+            "Leave --group out: gloo exchanges through the memory of the host.",
+        )
 
 
 def is_loopback(host: str) -> bool:

@@ -116,6 +116,31 @@ COMBINATIONS: dict[str, Row] = {
         "--strategy.sync_batchnorm": "batch statistics depend on which samples are computed together",
         "own optimizer of divided weights": "its bits may depend on the division of weights",
     },
+    "--device of several kinds": {
+        **_all_but(
+            *("naive", "ddp", "zero"),
+            why={
+                "strategy onecopy": "the one copy of the weights is in memory of the host",
+                "strategy server": "its workers compute on the CPU",
+                "strategy rpc": "its workers compute on the CPU",
+            },
+        ),
+        **refused(*_LAYOUTS, *OWN_ENGINES, "--compile", "--prune", "--link"),
+        **refused(
+            "--precision tf32",
+            "--precision bf16",
+            "--precision fp16",
+            why="each device rounds in its own way",
+        ),
+        "--reduction invariant": "each device rounds in its own way",
+        "--exchange": "gradients meet in the memory of the host",
+        **refused("--aggregate parameters", "--strategy.sync_batchnorm", "--strategy.offload"),
+        **refused(
+            "--memory.checkpoint", "--memory.offload", "--memory.state_bits", "--memory.step_in_backward"
+        ),
+        **refused("--memory.parameters", "--memory.return_freed", "--memory.budget"),
+        "--launcher threads": "threads of one process share its device",
+    },
     "--prune": {**_all_but("single", "naive", "ddp"), **refused(*_LAYOUTS)},
     "--prune of weights": {
         **refused("--exchange compressed", "own exchange", why=_KEEPS_STATE),

@@ -273,6 +273,13 @@ FEATURES: dict[str, Feature] = {
         chosen("--precision", "precision", "fp16", "bf16"),
         chosen("--device", "device", "cpu", "cuda"),
         chosen("--device", "device", "cuda", "cpu"),
+        Feature(
+            "--device of several kinds",
+            "device",
+            f"{SHARED} --device cuda,cpu",
+            "use one kind of device",
+            lambda settings: f"--device {settings['device']}" if "," in settings["device"] else "",
+        ),
         chosen("--launcher", "launch.launcher", "threads", "processes"),
         Feature(
             "thread workers",

@@ -35,7 +35,7 @@ from shoal.config.sections.optimizer import AdamConfig, ConstantConfig, Optimize
 from shoal.config.sections.prune import NoPruneConfig, PruneConfig
 from shoal.config.sections.sync import STRATEGIES, SyncConfig
 from shoal.config.sections.train import CheckpointConfig, OutputConfig, StopConfig, TrainConfig
-from shoal.config.sections.values import Count, Custom, is_own
+from shoal.config.sections.values import Count, Custom, UnequalDevices, is_own
 from shoal.strategies.ddp.settings import DdpConfig
 from shoal.strategies.pipeline.settings import PipelineConfig
 from shoal.strategies.server.settings import ServerConfig
@@ -50,8 +50,8 @@ class RunConfig(Checked):
 
     seed: int = 0
     """Random seed: initial weights, order of the samples, dropout (different on each worker)."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Device; auto: GPUs if there is one for each worker, else the CPU."""
+    device: Literal["auto", "cpu", "cuda"] | UnequalDevices = "auto"
+    """Device; auto: GPUs if there is one for each worker, else the CPU. cuda,cpu: one for each rank."""
     engine: Literal["torch", "tape", "static"] = "torch"
     """What computes gradients: torch's autograd, shoal's tape, or shoal's static graph, compiled at the first batch."""
     precision: Literal["float32", "tf32", "bf16", "fp16"] = "float32"
@@ -96,6 +96,15 @@ class RunConfig(Checked):
         if axes.get("pipeline", 1) > 1 and isinstance(self.train.batch_size, int):
             share = math.ceil(self.train.batch_size / axes.get("data", 1))
             self.pipeline.check_fits(axes["pipeline"], share, self.train.micro_batch)
+
+    @property
+    def has_unequal_devices(self) -> bool:
+        """Whether some workers compute on a GPU and others on the CPU."""
+        return "," in self.device
+
+    def device_of(self, rank: int) -> str:
+        """The device that a worker is to have: auto, cpu or cuda."""
+        return self.device.split(",")[rank] if self.has_unequal_devices else self.device
 
     def check_device(self, device: str) -> None:
         """Refuse the device that `auto` has found, cpu or cuda, if its workers cannot be threads there."""

@@ -5,11 +5,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TypeVar
 
-import torch
-
-from shoal import __version__
 from shoal.comm.group import Group
-from shoal.comm.join import WorkerAddress, join
+from shoal.comm.join import WorkerAddress, join, own_place
 from shoal.comm.liveness.limits import BUSY_S, TRAIN_LIMIT_S, limit_of
 from shoal.config.schema import DECIDES_BITS, RunConfig, may_differ
 from shoal.config.write import flat, literal
@@ -20,7 +17,7 @@ AnyGroup = TypeVar("AnyGroup", bound=Group)
 
 
 def facts_of(config: RunConfig, resumed: RunFolder | None = None) -> dict[str, str]:
-    """Facts that must be the same on every worker before they start: versions, and settings that affect the result.
+    """Facts that must be the same on every worker before they start: Python, and settings that affect the result.
 
     The first fact that differs between two workers is shown from both sides.
     """
@@ -31,8 +28,6 @@ def facts_of(config: RunConfig, resumed: RunFolder | None = None) -> dict[str, s
         if value is not None and (path in must_agree or not may_differ(path, "workers"))
     }
     return {
-        "shoal": __version__,
-        "torch": torch.__version__.split("+")[0],
         "python": ".".join(map(str, sys.version_info[:2])),
         "--resume": "given" if resumed else "not given",
         **settings,
@@ -50,7 +45,9 @@ def joined_group(
 
     Without a `timeout_s`, the workers are a launcher's, which watches them: the slowest may take its time to start.
     """
-    kind, facts = group_kind(config, take_device(config)), facts_of(config, resumed)
+    place = place or own_place()
+    kind = group_kind(config, take_device(config, place.rank if place else 0))
+    facts = facts_of(config, resumed)
     limit_s, timeout_s = training_limit_of(config), limit_of(timeout_s, BUSY_S)
     with closing_group(join(place, kind=kind, facts=facts, limit_s=limit_s, timeout_s=timeout_s)) as group:
         yield group

@@ -145,7 +145,7 @@ def by_formula(config: RunConfig, samples: int = 1) -> WorkerMemory:
         name: param for name, param in model.named_parameters() if param.requires_grad
     }
     launch = config.launch
-    maps_memory = config.device != "cuda" and launch.group in ("auto", "shm") and not launch.link
+    maps_memory = config.device in ("auto", "cpu") and launch.group in ("auto", "shm") and not launch.link
     batch = dataset.batch(dataset.train, torch.arange(samples) % len(dataset.train))
     return _predicted(small, 0, model, params, batch, config.device == "cuda", maps_memory)
 

@@ -32,7 +32,7 @@ def as_worker(measured: Callable[..., Any]) -> None:
     settings = json.loads(sys.argv[1])
     config = from_plain(settings["config"])
     warnings.simplefilter("ignore")  # of gradients on generated data, which mean nothing here
-    with joined_group(config) as group, torch_settings(config) as device:
+    with joined_group(config) as group, torch_settings(config, group.rank) as device:
         found = measured(config, device, group, **settings["given"])
         (Path(settings["folder"]) / f"{group.rank}.json").write_text(json.dumps(found))
         group.barrier().wait()

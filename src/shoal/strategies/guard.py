@@ -116,14 +116,17 @@ class Guard:
         total: TotalOfRows = exact_total,
         loss_scale: LossScale | None = None,
         count_of_share: Callable[[], Tensor | float] | None = None,
+        in_step: bool = False,
     ) -> None:
         """`group` has one worker of each replica; `total` sums the losses of all workers.
 
-        `count_of_share` is this worker's count (`Layout.take_count`), of a loss that counts.
+        `count_of_share` is this worker's count (`Layout.take_count`), of a loss that counts. With `in_step` no host may
+        read a table later: workers on a GPU and on a CPU have to stop after the same step.
         """
         self.loss_scale = loss_scale
         """The factor that a step may overflow with (`--precision fp16`)."""
         self.count_of_share = count_of_share
+        self._in_step = in_step
         self._num_samples = 1
         """Of all workers in the last step: what losses and gradients are divided by."""
         self._total = total
@@ -141,7 +144,8 @@ class Guard:
     @property
     def can_wait(self) -> bool:
         """Whether the host may read a table some steps later: only if a bad number ends the run."""
-        return self._on_nonfinite == "stop" and not self._exchange.tolerates and self.loss_scale is None
+        ends_run = self._on_nonfinite == "stop" and not self._exchange.tolerates and self.loss_scale is None
+        return ends_run and not self._in_step
 
     def look(self, *gradients: Tensor) -> None:
         """Measure gradients of this worker, before they are exchanged."""

@@ -178,7 +178,10 @@ def _sync_parts(
     total = total_of_rows if train.reduction == "invariant" else exact_total
     counted = None if layout.counter is None else layout.take_count
     remedies, sharded = remedies_of(config), layout.sharded_over
-    guard = Guard(data_axis, exchange, train.on_nonfinite, sharded, remedies, total, loss_scale, counted)
+    in_step = config.has_unequal_devices
+    guard = Guard(
+        data_axis, exchange, train.on_nonfinite, sharded, remedies, total, loss_scale, counted, in_step
+    )
     return SyncParts(layout, update, data_axis, exchange, guard, world, training_clock, in_backward)
 
 
@@ -266,9 +269,9 @@ def _check_work(
 
 
 @contextmanager
-def torch_settings(config: RunConfig) -> Generator[torch.device]:
-    """The device of the run. Inside, torch's process-wide settings are the run's; on exit they are restored."""
-    device = take_device(config)
+def torch_settings(config: RunConfig, rank: int = 0) -> Generator[torch.device]:
+    """The device of this worker. Inside, torch's process-wide settings are the run's; on exit they are restored."""
+    device = take_device(config, rank)
     threads, in_tf32 = torch.get_num_threads(), torch.backends.cuda.matmul.allow_tf32
     is_fused = torch.backends.mha.get_fastpath_enabled()
     tf32 = config.precision == "tf32"

@@ -39,7 +39,8 @@ class StepLog:
 
     Seconds count training only: not evaluation, checkpoints or compiling.
 
-    `calls` is the list to which the traced group appends its spans.
+    `calls` is the list to which the traced group appends its spans. With `reads_late`, losses are read every KEPT_EVERY
+    steps.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class StepLog:
         span: SpanRecorder,
         calls: list[Span],
         observer: Observer,
-        device: torch.device,
+        reads_late: bool,
         keep_all_spans: bool,
         remedies: Remedies = ALL_REMEDIES,
     ) -> None:
@@ -57,7 +58,7 @@ class StepLog:
         self._span = span
         self._calls = calls
         self._observer = observer
-        self._lag = KEPT_EVERY if device.type == "cuda" else 1
+        self._lag = KEPT_EVERY if reads_late else 1
         self._keep_all = keep_all_spans
         self._pending: list[_Pending] = []
         self.restart_clock()

@@ -77,8 +77,9 @@ def run(
 
     A resumed run has the same result as one that was never stopped.
     """
-    with torch_settings(config) as device, StopRequest() as stop:
-        return work(config, device, stop, observer or Silent(), group or alone(), resumed, hooks)
+    group = group or alone()
+    with torch_settings(config, group.rank) as device, StopRequest() as stop:
+        return work(config, device, stop, observer or Silent(), group, resumed, hooks)
 
 
 def work(
@@ -131,8 +132,9 @@ def _work(
             write_whole(run.folder.config, sealed(run_id_line(run.run_id) + to_toml(run.config)))
             if run.widths and not resumed:
                 _write_network(run)
+        reads_late = device.type == "cuda" and not config.has_unequal_devices
         run.log = StepLog(
-            run.events, run.span, calls, observer, device, config.output.trace, remedies_of(run.config)
+            run.events, run.span, calls, observer, reads_late, config.output.trace, remedies_of(run.config)
         )
         records = Records(run, copies)
         records.restored(saved)
@@ -334,7 +336,7 @@ def _finish(run: Run, progress: Progress) -> Result:
         wait_s=round(sum(total.blocked_ns for total in totals.values()) / 1e9, 6),
         weights_sha256=sha256,
         run=str(run.folder.path),
-        device=str(run.device),
+        device=config.device if config.has_unequal_devices else str(run.device),
         stopped_by=None if done else run.stopped_by,
         unusable_checkpoints=run.unusable_checkpoints,
         server=strategy.summary() or None,

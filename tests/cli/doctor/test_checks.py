@@ -38,7 +38,7 @@ FINE = {
 
 # name: (outcome, status, a word of what was found, a word of the repair)
 BROKEN = {
-    "system": (doctor.system("Darwin", "24", "arm64"), "WARN", "Darwin 24", "docs/en/setup.md"),
+    "system": (doctor.system("Darwin", "24", "arm64"), "WARN", "Darwin 24", "docs/en/start/install.md"),
     "python": (doctor.python((3, 10, 9)), "FAIL", "3.10.9", "PYTHON=python3.11"),
     "no torch": (doctor.torch(always(TorchFacts(error="No module"))), "FAIL", "No module", "constraints.txt"),
     "old torch": (doctor.torch(always(TorchFacts("2.7.1+cpu"))), "FAIL", "2.7.1", "constraints.txt"),
@@ -55,7 +55,7 @@ BROKEN = {
         doctor.cuda(always(OLD_GPU), always((12, 8))),
         "WARN",
         "V100 has compute capability 7.0, but this torch is compiled for sm_75",
-        "docs/en/setup.md",
+        "docs/en/start/install.md",
     ),
     "cores": (doctor.cores(always(0.5)), "WARN", "0.5", "--cpus"),
     "memory": (doctor.memory(always(Memory(8 * GIB, GIB))), "WARN", "1.0 of 8.0 GiB", "--micro-batch"),

@@ -7,7 +7,8 @@ import pytest
 from torch.distributed import HashStore
 
 from shoal.comm.rendezvous import store as stores
-from shoal.comm.rendezvous.store import Distant, connect, listen, own_address
+from shoal.comm.rendezvous.network import own_address
+from shoal.comm.rendezvous.store import Distant, connect, listen
 from shoal.errors import JoinError
 
 

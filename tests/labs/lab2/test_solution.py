@@ -149,8 +149,8 @@ def test_the_course_finds_its_names_and_its_flags():
     for name in ("init_parameters", "allreduce_average_gradients", "allgather_average_gradients"):
         assert functions[name] == ["model"]
     compose = files["docker-compose.yml"]
-    nodes = re.findall(r"python -u model\.py (.*)", compose)
-    given = [parse_args(flags.split()) for flags in nodes]
+    nodes = re.findall(r"command: \[python, -u, model\.py, (.*)\]", compose)
+    given = [parse_args(flags.split(", ")) for flags in nodes]
     assert [(args.n_devices, args.rank) for args in given] == [(2, 0), (2, 1)]
     assert all(f"\n  {args.master_addr}:\n" in compose for args in given)
     assert parse_args(["--gpu=0"]).gpu == 0

@@ -59,7 +59,8 @@ def test_the_course_finds_its_names_and_its_flags():
     assert functions["dist_init"] == ["world_size", "rank", "master_addr", "master_port"]
     assert functions["init_parameters"][0] == "model"
     compose = files["docker-compose.yml"]
-    given = [parse_args(flags.split()) for flags in re.findall(r"python -u model\.py (.*)", compose)]
+    nodes = re.findall(r"command: \[python, -u, model\.py, (.*)\]", compose)
+    given = [parse_args(flags.split(", ")) for flags in nodes]
     assert [(args.n_devices, args.rank) for args in given] == [(3, 0), (3, 1), (3, 2)]
     assert all(f"\n  {args.master_addr}:\n" in compose for args in given)
     assert parse_args(["--gpu=0"]).gpu == 0

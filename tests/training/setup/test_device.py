@@ -73,3 +73,14 @@ def test_a_gpu_that_is_not_there(machine):
     machine(gpus=0)
     with pytest.raises(ConfigError, match="no GPU on this machine"):
         take_device(flags(2, "--device", "cuda"))
+
+
+def test_each_rank_has_the_device_of_its_place_and_all_exchange_through_the_host(machine):
+    machine(gpus=1, local_rank=1, workers_here=3)
+    unequal = flags(3, "--device", "cpu,cuda,cpu")
+    assert [take_device(unequal, rank).type for rank in range(3)] == ["cpu", "cuda", "cpu"]
+    assert {group_kind(unequal, torch.device(kind)) for kind in ("cpu", "cuda")} == {"gloo"}
+    machine(gpus=0)
+    assert take_device(unequal, 2) == torch.device("cpu")
+    with pytest.raises(ConfigError, match="no GPU on this machine"):
+        take_device(unequal, 1)

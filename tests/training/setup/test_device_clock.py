@@ -114,7 +114,7 @@ def run_steps(path, group, clock, ended):
     with EventFile(path) as events:
         events.append({"event": "start", "step": 0, "clock": measure_clock_offset(group, clock)._asdict()})
         span = SpanRecorder(HostClock(clock))
-        log = StepLog(events, span, calls, Silent(), torch.device("cpu"), keep_all_spans=True)
+        log = StepLog(events, span, calls, Silent(), False, keep_all_spans=True)
         progress = Progress()
         for _ in range(STEPS):
             if group.rank == 1:

@@ -28,7 +28,7 @@ INSTALL_CUDA = (
     "pip install --force-reinstall --index-url https://pypi.org/simple --constraint constraints.txt torch"
 )
 
-OTHER_BUILD = "install the build of torch for this GPU: docs/en/setup.md, GPU builds"
+OTHER_BUILD = "install the build of torch for this GPU: docs/en/start/install.md, GPU builds"
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def system(name: str = "", release: str = "", machine: str = "") -> Outcome:
     found = f"{name or known.system} {release or known.release}, {machine or known.machine}"
     if found.startswith("Linux"):
         return Outcome("OK", found)
-    repair = "Windows: wsl --install; macOS: open the folder in its dev container (docs/en/setup.md)"
+    repair = "Windows: wsl --install; macOS: open the folder in its dev container (docs/en/start/install.md)"
     return _warn(f"{found}: slow links and shared memory between workers need Linux", repair)
 
 

@@ -4,14 +4,15 @@ import json
 import shutil
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from shoal import __version__
 from shoal.cli import text
 from shoal.cli.command import Command, Given
 from shoal.config.flags import Flags
+from shoal.config.sections.values import Seconds
 
 if TYPE_CHECKING:
     from shoal.cli.doctor.checks import Check, Status
@@ -55,10 +56,10 @@ def as_text(found: "Sequence[Check]", width: int, colour: bool) -> str:
     return "\n".join([*lines, "", _counts(found)])
 
 
-def as_json(found: "Sequence[Check]") -> str:
-    """One line: the version, the worst status, and every check with its four fields."""
+def as_json(found: "Sequence[Check]", more: "Mapping[str, Any] | None" = None) -> str:
+    """One line: the version, the worst status, and every check with its four fields; then what else there is."""
     report = {"shoal": __version__, "status": worst(found), "checks": [asdict(check) for check in found]}
-    return json.dumps(report, ensure_ascii=False)
+    return json.dumps({**report, **(more or {})}, ensure_ascii=False)
 
 
 def as_markdown(found: "Sequence[Check]") -> str:
@@ -96,19 +97,52 @@ class DoctorFlags(Flags):
     """Print one JSON object."""
     markdown: bool = False
     """Print a table to paste into a bug report."""
+    cluster: bool = False
+    """Examine all machines of a run and the network between them; start it through your launcher."""
+    join_timeout: Seconds = 60.0
+    """With --cluster: how long to wait for workers that have not come."""
 
 
 def run(given: Given[DoctorFlags]) -> int:
     """Show what this machine has, what it lacks, and how to fix it.
 
+    With --cluster: versions, names, ports, clocks, latency and bandwidth of every pair of machines, and a matrix
+    product on every device. It names closed ports, and nodes, links and devices that are slow:
+
+        torchrun --nnodes 2 … -m shoal doctor --cluster     # on every machine; rank 0 shows the result
+
     The exit code is 1 if something that every run needs is broken.
     """
+    if given.flags.cluster:
+        return _run_cluster(given.flags)
     from shoal.cli.doctor import checks
 
     found = checks.checks()
-    if given.flags.json:
-        text.show(as_json(found))
-    elif given.flags.markdown:
+    code = _show(found, given.flags)
+    if code == 0 and not given.flags.json and not given.flags.markdown:
+        text.next_step("shoal", "train", "quickstart")
+    return code
+
+
+def _run_cluster(flags: DoctorFlags) -> int:
+    """Examine the cluster; rank 0 shows the result."""
+    from shoal.cli.doctor.cluster import examine
+    from shoal.cli.doctor.cluster_report import as_dict, checks_of, tables_of
+
+    cluster = examine(flags.join_timeout)
+    if cluster is None:
+        return 0
+    if not flags.json:
+        tables = tables_of(cluster)
+        text.show(f"```\n{tables}\n```\n" if flags.markdown else f"{tables}\n")
+    return _show(checks_of(cluster), flags, as_dict(cluster))
+
+
+def _show(found: "Sequence[Check]", flags: DoctorFlags, more: "Mapping[str, Any] | None" = None) -> int:
+    """Show the checks; the exit code."""
+    if flags.json:
+        text.show(as_json(found, more))
+    elif flags.markdown:
         text.show(as_markdown(found))
     else:
         text.show(
@@ -116,8 +150,6 @@ def run(given: Given[DoctorFlags]) -> int:
                 found, width=shutil.get_terminal_size((110, 24)).columns, colour=text.has_styles(sys.stdout)
             )
         )
-        if worst(found) != "FAIL":
-            text.next_step("shoal", "train", "quickstart")
     return 1 if worst(found) == "FAIL" else 0
 
 

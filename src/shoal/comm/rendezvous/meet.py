@@ -42,14 +42,18 @@ class Card:
     """What must be equal on all workers."""
     able: str = ""
     """What this worker supports, which may differ."""
+    address: str = ""
+    """The address on which this worker listens for the others."""
 
     @classmethod
-    def of_this_process(cls, rank: int, facts: Mapping[str, str], able: str) -> "Card":
+    def of_this_process(
+        cls, rank: int, facts: Mapping[str, str], able: str = "", address: str = ""
+    ) -> "Card":
         """The card of this worker."""
         linux = platform.system() == "Linux"
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip() if linux else socket.gethostname()
         processes = os.readlink("/proc/self/ns/pid") if linux else ""
-        return cls(rank, socket.gethostname(), boot, processes, os.getpid(), dict(facts), able)
+        return cls(rank, socket.gethostname(), boot, processes, os.getpid(), dict(facts), able, address)
 
     @classmethod
     def read(cls, rank: int, text: str) -> "Card":
@@ -58,7 +62,7 @@ class Card:
             entries: dict[str, Any] = parsed(text)
             pid: object = entries["pid"]
             card = cls(**{field.name: entries[field.name] for field in fields(cls) if field.name in entries})
-            texts: list[Any] = [card.host, card.boot, card.processes, card.able]
+            texts: list[Any] = [card.host, card.boot, card.processes, card.able, card.address]
             texts += [*card.facts, *card.facts.values()]
             if (
                 card.rank != rank
@@ -86,6 +90,7 @@ def meet(
     timeout_s: float = NO_PROGRESS_LIMIT_S,
     facts: Mapping[str, str] | None = None,
     able: str = "",
+    address: str = "",
 ) -> list[Card]:
     """All workers' cards, in rank order, once all have come.
 
@@ -93,7 +98,7 @@ def meet(
     `store` is one of torch's, or tagged already.
     """
     try:
-        mine = Card.of_this_process(rank, {"world size": str(size), **(facts or {})}, able)
+        mine = Card.of_this_process(rank, {"world size": str(size), **(facts or {})}, able, address)
         return _Meeting(tagged(store, rank), mine, size, timeout_s).cards()
     except GroupError:
         raise

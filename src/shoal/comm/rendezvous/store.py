@@ -5,6 +5,7 @@ listening socket itself, on the master address alone (loopback by default), and 
 """
 
 import contextlib
+import errno
 import json
 import os
 import socket
@@ -20,8 +21,17 @@ import torch.distributed as dist
 from shoal.comm.blocking import BlockingCall, BlockingThread
 from shoal.comm.liveness.judge import WARN_AFTER_S, SlowMemberWarning
 from shoal.comm.liveness.limits import VARIABLE
+from shoal.comm.rendezvous.network import (
+    addresses_of,
+    is_loopback,
+    named,
+    no_such_host,
+    problem_of,
+    shown_interfaces,
+    way_out,
+    why,
+)
 from shoal.errors import JoinError, JoinTimeoutError
-from shoal.printable import shortened
 
 SETTINGS = (
     f"Set another limit with {VARIABLE}, join(timeout_s=…), --join-timeout or `shoal launch --timeout`."
@@ -33,6 +43,10 @@ ANSWER_S = 5.0
 """How long a process that listens may take to answer as a store, even at the end of the time limit."""
 ATTEMPT_S = 20.0
 """Seconds after which an attempt to connect without an answer is followed by another."""
+ONE_ATTEMPT_S = 4.0
+"""Seconds that looking for a listener may take: the system has asked three times by then."""
+UNREACHED_S = 20.0
+"""Seconds after which a machine that nothing reaches is given up; it may have been starting."""
 
 Answer = TypeVar("Answer")
 
@@ -127,17 +141,16 @@ def listen(host: str, port: int) -> socket.socket:
         server.bind(address)
         server.listen(1024)
     except (socket.gaierror, UnicodeError) as error:
-        raise _no_such_host(host) from error
+        raise no_such_host(host) from error
     except OSError as error:
+        is_elsewhere = error.errno == errno.EADDRNOTAVAIL
         raise JoinError(
-            f"cannot listen on {host}:{port}: {error.strerror}",
-            "Choose another port, or stop the process that uses it.",
+            f"cannot listen on {_shown(host, port)}: {error.strerror}",
+            f"This machine has {shown_interfaces()}: rank 0 runs on the machine of the master address."
+            if is_elsewhere
+            else "Choose another port, or stop the process that uses it.",
         ) from error
     return server
-
-
-def _no_such_host(host: str) -> JoinError:
-    return JoinError(f"cannot resolve master address '{shortened(host)}'", "Check its spelling.")
 
 
 def serve(server: socket.socket, timeout_s: float) -> Any:
@@ -156,10 +169,7 @@ def serve(server: socket.socket, timeout_s: float) -> Any:
 def connect(host: str, port: int, rank: int, timeout_s: float) -> Any:
     """The store that another process holds, once it is there."""
     deadline = time.monotonic() + timeout_s
-    try:
-        socket.getaddrinfo(host, port)
-    except (socket.gaierror, UnicodeError) as error:
-        raise _no_such_host(host) from error
+    addresses_of(host)
     _wait_for_listener(host, port, rank, timeout_s)
     made: list[Any] = []
 
@@ -181,30 +191,82 @@ def connect(host: str, port: int, rank: int, timeout_s: float) -> Any:
 
 
 def _wait_for_listener(host: str, port: int, rank: int, timeout_s: float) -> None:
-    """Return as soon as a process listens at this address."""
-    started, warned = time.monotonic(), False
+    """Return as soon as a process listens at this address.
+
+    A machine that refuses is there, and rank 0 may still come; one that is not reached soon will not be.
+    """
+    started, warned, unreached_since = time.monotonic(), False, None
+    problem: OSError = TimeoutError()
     while (waited_s := time.monotonic() - started) < timeout_s:
-        with (
-            contextlib.suppress(OSError),
-            socket.create_connection((host, port), timeout=timeout_s - waited_s),
-        ):
+        found = problem_of(host, port, min(timeout_s - waited_s, ONE_ATTEMPT_S))
+        if found is None:
             return
-        if waited_s > WARN_AFTER_S and not warned:
+        problem, now = found, time.monotonic()
+        if isinstance(problem, ConnectionRefusedError):
+            unreached_since = None
+        else:
+            unreached_since = unreached_since or started
+            if now - unreached_since > UNREACHED_S:
+                break
+        if now - started > WARN_AFTER_S and not warned:
             warned = True
             warnings.warn(
-                f"rank {rank} has found no store at {host}:{port} for {waited_s:.0f} s: rank 0 holds it. "
-                f"It waits, at most {timeout_s:g} s. {SETTINGS}",
+                f"rank {rank} has found no store at {_shown(host, port)} for {now - started:.0f} s: "
+                f"{_explained(host, port, problem)} It waits, at most {timeout_s:g} s. {SETTINGS}",
                 SlowMemberWarning,
                 stacklevel=6,  # the program's line, through shoal.join
             )
         time.sleep(CONNECT_EVERY_S)
-    raise _no_store(host, port, rank, timeout_s)
+    raise _no_store(host, port, rank, min(timeout_s, time.monotonic() - started), problem)
 
 
-def _no_store(host: str, port: int, rank: int, timeout_s: float) -> JoinTimeoutError:
+def _shown(host: str, port: int) -> str:
+    name, _, addresses = named(host).partition(" ")
+    return f"{name}:{port} {addresses}".rstrip()
+
+
+def _explained(host: str, port: int, problem: OSError) -> str:
+    """Why no store is found, and what to do."""
+    if not isinstance(problem, ConnectionRefusedError):
+        return f"{why(problem)}. {way_out(problem, f'port {port}')}"
+    if any(map(is_loopback, addresses_of(host))):
+        elsewhere = (
+            "that is this machine itself: if rank 0 runs on another, give the address of that machine."
+        )
+        return f"{why(problem)}. Rank 0 holds it, and {elsewhere}"
+    loopback = "if this name is 127.0.1.1 in /etc/hosts of its own machine, as on Debian, correct that."
+    return f"{why(problem)}. Rank 0 holds it: was it started with this port? And {loopback}"
+
+
+def _no_store(
+    host: str, port: int, rank: int, waited_s: float, problem: OSError | None = None
+) -> JoinTimeoutError:
+    hint = f"Rank 0 holds it: check that it was started with this address and port. {SETTINGS}"
+    if problem is not None:
+        hint = _explained(host, port, problem)
+        # Where the machine is not reached, waiting longer does not help.
+        hint = hint[0].upper() + hint[1:] + f" {SETTINGS}" * isinstance(problem, ConnectionRefusedError)
     return JoinTimeoutError(
-        f"rank {rank} found no store at {host}:{port} within {timeout_s:g} s",
-        f"Rank 0 holds it: check that it was started with this address and port. {SETTINGS}",
+        f"rank {rank} found no store at {_shown(host, port)} within {waited_s:.3g} s", hint
+    )
+
+
+def check_master(host: str, size: int, local_size: str) -> None:
+    """Refuse a master address that no other machine reaches, unless all workers are on this one.
+
+    `local_size` is the number of workers here, if the launcher tells it. If not, 127.0.0.1 and localhost say that all
+    are here; another name says the opposite, though /etc/hosts may make it 127.0.1.1, as on Debian.
+    """
+    addresses = addresses_of(host)
+    is_clear = local_size == str(size) or (not local_size and host in ("localhost", *addresses))
+    if is_clear or not all(map(is_loopback, addresses)):
+        return
+    here = f"only {local_size} of {size} workers are on it" if local_size else "others may run elsewhere"
+    alone = "" if local_size else "; 127.0.0.1 if all workers are on one machine"
+    raise JoinError(
+        f"the master address {named(host)} is reached from this machine alone, and {here}",
+        f"Give all workers an address of rank 0's machine (this one has {shown_interfaces()}), or correct the name "
+        f"in /etc/hosts{alone}.",
     )
 
 
@@ -246,18 +308,3 @@ def _hang_up(host: str, port: int) -> None:
                 peer = connection.getpeername()
                 if peer[1] == port and peer[0].removeprefix("::ffff:") in addresses:
                     connection.shutdown(socket.SHUT_RDWR)
-
-
-def own_address(host: str, port: int) -> str:
-    """The address of this machine that reaches the master, on which its own connections should listen.
-
-    >>> own_address("localhost", 29517) in ("127.0.0.1", "::1")
-    True
-    """
-    with contextlib.suppress(socket.gaierror, UnicodeError):
-        for family, kind, protocol, _, address in socket.getaddrinfo(host, port or 1, type=socket.SOCK_DGRAM):
-            with contextlib.suppress(OSError), socket.socket(family, kind, protocol) as probe:
-                # Nothing is sent: the system only chooses the route.
-                probe.connect(address)
-                return probe.getsockname()[0]
-    return "127.0.0.1"

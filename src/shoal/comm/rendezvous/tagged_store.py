@@ -15,7 +15,8 @@ import itertools
 import re
 import secrets
 import threading
-from collections.abc import Generator, Iterable, Sequence
+import time
+from collections.abc import Collection, Generator, Iterable, Sequence
 from datetime import timedelta
 from typing import Any, final
 
@@ -32,6 +33,7 @@ MOST_CHARACTERS = 10_000
 
 MOST_ASKED_SINGLY = 16
 KEEP_EVERY_S = 0.1
+READ_EVERY_S = 0.005
 KEEPER_ENDS_S = 0.5
 
 FINGERPRINT = re.compile(rb"[0-9a-f]{8}")
@@ -161,6 +163,18 @@ class TaggedStore:
             self._opened(name, value, writer)
             for name, value, (_, writer) in zip(names, values, entries, strict=True)
         ]
+
+    def read_from(self, key: str, writers: Collection[int], limit_s: float) -> dict[int, str]:
+        """What these workers have written under `key/RANK`, without those that have not in time."""
+        found: dict[int, str] = {}
+        deadline = time.monotonic() + limit_s
+        while True:
+            absent = [rank for rank in writers if rank not in found]
+            texts = self.read_all([(f"{key}/{rank}", rank) for rank in absent])
+            found |= {rank: text for rank, text in zip(absent, texts, strict=True) if text is not None}
+            if len(found) == len(writers) or time.monotonic() > deadline:
+                return {rank: found[rank] for rank in writers if rank in found}
+            time.sleep(READ_EVERY_S)
 
     def claim(self, key: str, text: str, writer: int) -> str:
         """Write a value unless `writer` has written one; the value that is there then."""

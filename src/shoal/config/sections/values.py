@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, SupportsIndex
 
 from shoal.config.choices import Checked
-from shoal.config.kinds import Among, AtLeast, AtMost, Below, ImportPath, MoreThan, accepts
+from shoal.config.kinds import Among, AtLeast, AtMost, Below, ImportPath, Matching, MoreThan, accepts
 
 Count = Annotated[int, AtLeast(1)]
 Number = Annotated[int, AtLeast(0)]
@@ -17,6 +17,8 @@ Mebibytes = Annotated[float, AtLeast(1e-6), AtMost(2**20)]
 Port = Annotated[int, AtLeast(0), AtMost(65535)]
 Seed = SupportsIndex
 """An integer of any size: seeds are hashed."""
+UnequalDevices = Annotated[str, Matching(r"(?=.*cuda)(?=.*cpu)(cuda|cpu)(,(cuda|cpu))+", "cuda,cpu")]
+"""A device for each rank."""
 Fraction = Annotated[float, AtLeast(0.0), Below(1.0)]
 
 

@@ -9,7 +9,6 @@ that are no message abort it. So that port is on loopback, unless the user trust
 
 import contextlib
 import ctypes
-import fcntl
 import logging
 import os
 import re
@@ -23,6 +22,7 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed import rpc
 
+from shoal.comm.rendezvous.network import interface_of, is_loopback
 from shoal.errors import GroupError, MemberError
 
 FOR_EVER_S = 86400.0
@@ -31,7 +31,6 @@ FOR_EVER_S = 86400.0
 CONNECTION_THREADS = 8
 """Threads of an agent beside those of the micro-batches: they pass on activations, gradients and control messages."""
 
-_SIOCGIFADDR = 0x8915
 _SO_ATTACH_FILTER = 26
 _DROP_ALL = struct.pack("HBBI", 6, 0, 0, 0)
 """A filter of packets for the kernel, with one instruction: return 0 bytes."""
@@ -71,7 +70,7 @@ def connect(store: Any, rank: int, size: int, address: str, num_calls: int) -> N
         _channels=["cma", "basic"],
     )
     before = set(_listeners())
-    with _listening_on(interface_of(address)), _silenced():
+    with _listening_on(address), _silenced():
         rpc.init_rpc(worker_name(rank), rank=rank, world_size=size, rpc_backend_options=options)
         # An agent connects to another, and to itself, at the first call, and after that needs no listener.
         for future in [rpc.rpc_async(worker_name(other), os.getpid) for other in range(size)]:
@@ -152,30 +151,16 @@ def distributed_optimizer(make: Any, params: Sequence[Any]) -> Any:
         return DistributedOptimizer(make, list(params))
 
 
-def interface_of(address: str) -> str:
-    """The network interface that has this address: torch's agents are bound to an interface by its name.
-
-    >>> interface_of("127.0.0.1")
-    'lo'
-    """
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        for _, name in socket.if_nameindex():
-            request = struct.pack("256s", name.encode()[:15])
-            try:
-                found = fcntl.ioctl(probe, _SIOCGIFADDR, request)[20:24]
-            except OSError:  # an interface without an IPv4 address
-                continue
-            if socket.inet_ntoa(found) == address:
-                return name
-    raise ConnectionError(f"no network interface of this machine has the address {address}")
-
-
 @contextmanager
-def _listening_on(interface: str) -> Generator[None]:
-    """Inside, agents and the group that starts them listen on this interface alone."""
+def _listening_on(address: str) -> Generator[None]:
+    """Inside, agents and the group that starts them listen on the interface of this address alone.
+
+    An interface that the user has chosen counts more, except on loopback: that is a matter of trust.
+    """
     names = ("TP_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
     before = {name: os.environ.get(name) for name in names}
-    os.environ.update(dict.fromkeys(names, interface))
+    found = interface_of(address)
+    os.environ.update({name: found if is_loopback(address) else before[name] or found for name in names})
     try:
         yield
     finally:

@@ -16,22 +16,23 @@ PINGS = 5
 """Pings per worker and measurement: the first may wait for rank 0; the best one counts."""
 
 
-def take_device(config: RunConfig) -> torch.device:
+def take_device(config: RunConfig, rank: int = 0) -> torch.device:
     """The device of this worker, set as torch's current one; on a machine with several GPUs, each worker has its own.
 
     The launcher sets LOCAL_RANK, the worker's number on its machine. With `auto`, workers use GPUs only if there is one
     for each, because NCCL does not support two workers on one GPU; with `cuda`, they share the GPUs that there are.
     """
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if config.device == "cuda" and not gpus:
+    device = config.device_of(rank)
+    if device == "cuda" and not gpus:
         raise ConfigError(
             "--device cuda, but torch sees no GPU on this machine",
             "Use --device cpu, or run `shoal doctor` to see what is missing.",
         )
     stays_on_cpu = "--device cuda" in refused_with(f"strategy {config.strategy}") or (
-        config.device == "auto" and gpus < _workers_here(config)
+        device == "auto" and gpus < _workers_here(config)
     )
-    if not gpus or config.device == "cpu" or stays_on_cpu:
+    if not gpus or device == "cpu" or stays_on_cpu:
         return torch.device("cpu")
     by_threads = config.launch.launcher == "threads"
     # Virtual machines share the GPUs of this one.
@@ -44,6 +45,8 @@ def take_device(config: RunConfig) -> torch.device:
 def group_kind(config: RunConfig, device: torch.device) -> str:
     """The kind of group for workers on this device, unless the user chose one."""
     kind = config.launch.group
+    if config.has_unequal_devices:
+        return "gloo"  # each worker copies its tensors to the host's memory and back
     if kind != "auto" or device.type == "cpu":
         return kind
     # Links need messages that go through the processor.

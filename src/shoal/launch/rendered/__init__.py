@@ -1,0 +1,1 @@
+"""Files that start one job on several machines or containers (`shoal render`)."""
