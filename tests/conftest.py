@@ -68,6 +68,7 @@ LONG = (
     "processes/test_strangers.py",
     "processes/test_tensor_faults.py",
     "processes/test_zero.py",
+    "verify/test_reference_correct.py",
 )
 """Files whose tests take seconds each, mostly waiting for real processes: `make test-long` runs them."""
 LONG_LIMIT_S = 300

@@ -41,6 +41,7 @@ GROUPS: dict[str, dict[str, str]] = {
     "Measure and check": {
         "memory": "shoal.cli.memory",
         "bench": "shoal.cli.bench",
+        "verify": "shoal.cli.verify",
         "check": "shoal.cli.check",
         "doctor": "shoal.cli.doctor.command",
     },

@@ -330,13 +330,11 @@ def _variants(source: str, tree: Tree, trust_code: bool, every: bool, fewest: in
     for name in (*table, *more):
         if not re.fullmatch(r"\w[\w.+-]*", name):
             raise ConfigError(f"{source}: '{name}' cannot be the name of a folder, and every variant has one")
-    made = {
-        name: _variant(shared, _flags(f"{source}: {name}", text)) for name, text in {**table, **more}.items()
-    }
+    made = {name: over(shared, _flags(f"{source}: {name}", text)) for name, text in {**table, **more}.items()}
     return {name: made[name] for name in (made if every else table)}
 
 
-def _variant(shared: Tree, flags: Tree) -> Tree:
+def over(shared: Tree, flags: Tree) -> Tree:
     """The recipe with a variant's flags over it; `single` takes nothing from it that is for several workers."""
     if flags.get("strategy", {}).get("name") == "single":
         train = {key: value for key, value in shared.get("train", {}).items() if key != "balance"}

@@ -5,8 +5,9 @@ shoal launch --workers 2 program.py …
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from shoal.comm.liveness.limits import limit_of
 from shoal.comm.threads.group import ThreadGroup
@@ -25,10 +26,15 @@ def by_processes(
     group: str = "auto",
     timeout_s: float | None = None,
     profile: bool = False,
+    verify: Mapping[str, Any] | None = None,
 ) -> None:
-    """Run the program once per worker, each in its own process; its output is not captured."""
+    """Run the program once per worker, each in its own process; its output is not captured.
+
+    It is profiled, or verified with these arguments of `shoal.verify.worker.verified`, or neither.
+    """
     _read(path)
     settings = {"kind": "program", "path": path, "arguments": arguments, "group": group, "profile": profile}
+    settings |= {} if verify is None else {"verify": dict(verify)}
     settings |= {} if timeout_s is None else {"timeout_s": timeout_s}
     policy = Policy.within(limit_of(timeout_s))
     listener = _WithoutProfile() if profile else None

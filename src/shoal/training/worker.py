@@ -3,7 +3,7 @@
 import secrets
 import time
 import warnings
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict
 from datetime import datetime
@@ -56,12 +56,22 @@ from shoal.training.steplog import StepLog
 from shoal.training.stop import StopRequest
 from shoal.training.weights import export_model, write_masks, write_network
 
+HooksOfRun = Callable[[Run], Sequence[Hook]]
+"""Makes hooks that a caller adds to a run."""
+
+
+def no_hooks(run: Run) -> Sequence[Hook]:
+    """Adds none."""
+    del run
+    return ()
+
 
 def run(
     config: RunConfig,
     observer: Observer | None = None,
     group: Group | None = None,
     resumed: RunFolder | None = None,
+    hooks: HooksOfRun = no_hooks,
 ) -> Result:
     """Train in a new run folder, or resume a run from its newest checkpoint; with a group, as one of its workers.
 
@@ -69,7 +79,7 @@ def run(
     """
     group = group or alone()
     with torch_settings(config, group.rank) as device, StopRequest() as stop:
-        return work(config, device, stop, observer or Silent(), group, resumed)
+        return work(config, device, stop, observer or Silent(), group, resumed, hooks)
 
 
 def work(
@@ -79,6 +89,7 @@ def work(
     observer: Observer,
     group: Group,
     resumed: RunFolder | None = None,
+    hooks: HooksOfRun = no_hooks,
 ) -> Result:
     """Run one worker, a process or a thread: create links, build, train, evaluate and write the results.
 
@@ -86,7 +97,7 @@ def work(
     worker writes its own events and its part of a checkpoint.
     """
     with with_links(group, config.launch) as (linked, measured):
-        return _work(config, device, stop, observer, linked, measured, resumed)
+        return _work(config, device, stop, observer, linked, measured, resumed, hooks)
 
 
 def _work(
@@ -97,6 +108,7 @@ def _work(
     group: Group,
     links: Sequence[Measured],
     resumed: RunFolder | None,
+    hooks: HooksOfRun,
 ) -> Result:
     calls = list[Span]()
     group = traced(group, calls.append)
@@ -129,7 +141,7 @@ def _work(
         records.started(progress, links, measure_clock_offset(group.untraced))
         if isinstance(run.exchange, Auto):
             run.exchange.on_choice = records.chose
-        run.step_hooks = hooks_of(run, progress, limit)
+        run.step_hooks = [*hooks_of(run, progress, limit), *hooks(run)]
         run.hooks = [*run.step_hooks, records]
         run.log.restart_clock()  # what observers do when a run starts is no training
         run_delay = RunDelay()

@@ -57,12 +57,17 @@ def _train_then(configs: Sequence[RunConfig], group: Group, first: Result) -> Re
     return first
 
 
-def _profile(task: dict[str, Any]) -> contextlib.AbstractContextManager[None]:
-    if not task.get("profile"):
-        return contextlib.nullcontext()
-    from shoal.profile.profile import profiled  # it loads what reports need
+def _seen(task: dict[str, Any]) -> contextlib.AbstractContextManager[None]:
+    """The program is profiled or verified, or neither."""
+    if task.get("profile"):
+        from shoal.profile.profile import profiled  # it loads what reports need
 
-    return profiled(sys.argv)
+        return profiled(sys.argv)
+    if task.get("verify"):
+        from shoal.verify.worker import verified
+
+        return verified(**task["verify"])
+    return contextlib.nullcontext()
 
 
 def _program(reporter: Reporter, task: dict[str, Any]) -> None:
@@ -71,7 +76,7 @@ def _program(reporter: Reporter, task: dict[str, Any]) -> None:
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))  # as when Python itself runs a file
     if "timeout_s" in task:
         os.environ[VARIABLE] = str(task["timeout_s"])  # for every join and wrapper that gives no limit itself
-    with assigned(Assignment(kind=task["group"])), _profile(task), watched(reporter):
+    with assigned(Assignment(kind=task["group"])), _seen(task), watched(reporter):
         runpy.run_path(path, run_name="__main__")
     reporter.finished()
 
