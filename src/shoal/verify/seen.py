@@ -5,7 +5,7 @@
 | a batch | `next()` of a `DataLoader`'s iterator |
 | a forward pass | `nn.Module.__call__` of the outermost module with parameters, where gradients are on |
 | a backward pass | `torch.autograd.backward`, which `Tensor.backward` calls |
-| an update | torch's hooks of all optimizers |
+| an update | torch's hooks of all optimizers; the update of `shoal.OneCopy` and `shoal.zero` |
 """
 
 import threading
@@ -22,6 +22,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils.data import DataLoader, dataloader
 
 from shoal.comm.over_torch.torch_calls import replace as replace_in
+from shoal.strategies.library.divided_training import DividedTraining
 
 WRAPPERS = ("module.", "_orig_mod.")
 """What wrappers put before the names of parameters."""
@@ -197,6 +198,7 @@ def seen(steps: Steps) -> Generator[None]:
         replace(iterator, "__init__", lambda call: _opening(steps, call))
         replace(iterator, "__next__", lambda call: _loading(steps, call))
         replace(dist, "destroy_process_group", lambda call: _closing(steps, call))
+        replace(DividedTraining, "_update_slices", lambda call: _dividing(steps, call))
         undo.callback(register_optimizer_step_pre_hook(steps.update_begins).remove)
         undo.callback(register_optimizer_step_post_hook(steps.update_ends).remove)
         _current.append(steps)
@@ -274,6 +276,19 @@ def _closing(steps: Steps, call: Callable[..., Any]) -> Callable[..., Any]:
         call(*args, **kwargs)
 
     return close
+
+
+def _dividing(steps: Steps, call: Callable[..., Any]) -> Callable[..., Any]:
+    """Every worker makes this update; the optimizer inside it has this worker's slices, and may have none."""
+
+    def update(self: DividedTraining, *args: Any, **kwargs: Any) -> Any:
+        with self.sums_shown():
+            steps.update_begins(self.optimizer)
+        result = call(self, *args, **kwargs)
+        steps.update_ends(self.optimizer)
+        return result
+
+    return update
 
 
 def _making(steps: Steps, call: Callable[..., Any]) -> Callable[..., Any]:
