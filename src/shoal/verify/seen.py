@@ -10,7 +10,7 @@
 
 import threading
 import weakref
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
@@ -22,6 +22,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils.data import DataLoader, dataloader
 
 from shoal.comm.over_torch.torch_calls import replace as replace_in
+from shoal.strategies.ddp.distributed_data_parallel import DistributedDataParallel
 from shoal.strategies.library.divided_training import DividedTraining
 
 WRAPPERS = ("module.", "_orig_mod.")
@@ -77,6 +78,9 @@ class Steps:
 
     def backward(self, loss: Any) -> None:
         """A backward pass is about to begin."""
+
+    def exchanged(self, grads: Mapping[str, Tensor]) -> None:
+        """A backward pass has ended, in which a wrapper has exchanged these gradients."""
 
     def updates(self, optimizer: Any) -> None:
         """An update is about to begin."""
@@ -140,6 +144,16 @@ class Steps:
         self.step += 1
         self.backwards = self.forwards = 0
         self._began.clear()
+
+    def grads(self, held: Collection[int]) -> dict[str, Tensor]:
+        """Gradients of this step, by name: of models that it called, and of parameters with these ids.
+
+        Those of other models may be left from steps before.
+        """
+        called = (model for key, (model, _) in self._roots.items() if key in self._began)
+        mine = {id(param) for model in called for param in model.parameters()}.union(held)
+        named = {name: param for name, param in self.tensors.items() if id(param) in mine}
+        return {name: param.grad for name, param in named.items() if param.grad is not None}
 
     def models(self) -> list[nn.Module]:
         """The models that were called."""
@@ -264,10 +278,18 @@ def _backward(steps: Steps, call: Callable[..., Any]) -> Callable[..., Any]:
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
         steps.backward(tensors)
         result = call(tensors, *args, **kwargs)
+        if any(map(_exchanges, steps.models())):
+            steps.exchanged({name: p.grad for name, p in steps.tensors.items() if p.grad is not None})
         steps.backwards += 1
         return result
 
     return backward
+
+
+def _exchanges(model: nn.Module) -> bool:
+    """Whether the gradients of a backward pass through this model are exchanged when it ends."""
+    is_wrapper = isinstance(model, nn.parallel.DistributedDataParallel | DistributedDataParallel)
+    return is_wrapper and bool(getattr(model, "require_backward_grad_sync", True))
 
 
 def _closing(steps: Steps, call: Callable[..., Any]) -> Callable[..., Any]:
