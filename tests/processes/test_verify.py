@@ -66,7 +66,7 @@ def test_parameters_in_shards_are_put_together(tmp_path):
 DIVIDED = str(HERE / "verify_divided_program.py")
 
 
-@pytest.mark.parametrize("how", ["onecopy", "1", "afterwards"])
+@pytest.mark.parametrize("how", ["onecopy", "afterwards"])
 def test_training_divided_by_an_object_of_shoals_is_equal(tmp_path, how):
     ended = verified(tmp_path, "--json", DIVIDED, how, "none")
     assert ended.returncode == 0, ended.stderr

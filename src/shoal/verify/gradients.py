@@ -48,7 +48,7 @@ class Case(NamedTuple):
     wrong: Mapping[int, Mapping[str, float]]
     """By worker, the tensors that differ, and by how much."""
     tolerance: float
-    exchanged: Tensors = {}
+    exchanged: Tensors
     """One machine's after backward, if a wrapper has exchanged gradients and all workers' were equal to these."""
 
     @property

@@ -51,7 +51,7 @@ def settings_apart(step: int, mine: Facts, records: Sequence[Step], backwards: i
     if lacking and len(lacking) < len(records):
         cause = f"rank {lacking[0]} makes no update of this model, and other workers do"
         why = (
-            "Either its update is left out, or one worker updates for all, as in `dp`: this cannot be compared from outside.",
+            "Its update is left out, or one worker updates for all, as in `dp`, which cannot be compared from outside.",
             "`shoal verify --strategy dp` compares Shoal's.",
         )
         return _finding(step, lacking[0], "optimizer", 1.0, cause, *why, is_comparable=False)
