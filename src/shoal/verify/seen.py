@@ -304,7 +304,7 @@ def _dividing(steps: Steps, call: Callable[..., Any]) -> Callable[..., Any]:
     """Every worker makes this update; the optimizer inside it has this worker's slices, and may have none."""
 
     def update(self: DividedTraining, *args: Any, **kwargs: Any) -> Any:
-        with self.sums_shown():
+        with self._sums_shown():  # pyright: ignore[reportPrivateUsage]
             steps.update_begins(self.optimizer)
         result = call(self, *args, **kwargs)
         steps.update_ends(self.optimizer)

@@ -202,7 +202,7 @@ class DividedTraining(ABC):
         """Update the weights. A collective: every worker calls it after its last backward pass of a step."""
 
     @contextmanager
-    def sums_shown(self) -> Generator[None]:
+    def _sums_shown(self) -> Generator[None]:
         """Show the summed gradients in `param.grad` to a program that looks on: as `_update_slices` begins."""
         self._shown.show(has_sums=True)
         try:
