@@ -61,3 +61,37 @@ def test_parameters_in_shards_are_put_together(tmp_path):
     ended = verified(tmp_path, "--json", str(HERE / "verify_shards_program.py"))
     assert ended.returncode == 0, ended.stderr
     assert json.loads(ended.stdout.splitlines()[-1])["steps"] == 4
+
+
+DIVIDED = str(HERE / "verify_divided_program.py")
+
+
+@pytest.mark.parametrize("how", ["onecopy", "1", "afterwards"])
+def test_training_divided_by_an_object_of_shoals_is_equal(tmp_path, how):
+    ended = verified(tmp_path, "--json", DIVIDED, how, "none")
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout.splitlines()[-1])["steps"] == 3
+
+
+def test_a_bug_of_a_program_with_zero_is_named(tmp_path):
+    ended = verified(tmp_path, "--json", DIVIDED, "3", "mean twice")
+    assert ended.returncode == 1, ended.stderr
+    found = json.loads(ended.stdout.splitlines()[-1])["finding"]
+    assert (found["step"], found["phase"], found["rank"]) == (0, "exchange", None)
+    assert "once more" in found["cause"]
+
+
+@pytest.mark.parametrize(("how", "bug", "strategy"), [("dp", "none", "dp"), ("3", "gathered", "zero")])
+def test_a_program_that_cannot_be_seen_is_refused_with_a_command_that_compares_it(
+    tmp_path, how, bug, strategy
+):
+    ended = verified(tmp_path, DIVIDED, how, bug)
+    assert ended.returncode == 2
+    assert f"shoal verify --strategy {strategy}" in ended.stderr
+
+
+def test_a_program_that_fails_is_no_difference(tmp_path):
+    ended = verified(tmp_path, PROGRAM, "raises")
+    assert ended.returncode == 2
+    assert "ValueError: a fault of its own" in ended.stderr
+    assert "different" not in ended.stdout

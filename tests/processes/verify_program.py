@@ -27,6 +27,8 @@ if __name__ == "__main__":
                 loss = loss / dist.get_world_size()
             loss.backward()
             optimizer.step()
+            if BUG == "raises":
+                raise ValueError("a fault of its own")
             if BUG == "alone" and dist.get_world_size() == 1:
                 raise ValueError("one is no group")
     print("trained")

@@ -44,7 +44,8 @@ def run(given: Given[VerifyFlags]) -> int:
 
         shoal verify --strategy zero --workers 4 --data synthetic
 
-    Exit code 0: equal within rounding. 1: a difference. 2: it could not be compared.
+    Exit code 0: equal within rounding. 1: a difference. 2: it could not be compared. A program that fails with another
+    code than 1 gives its own.
     """
     if given.words and given.settings:
         hint = "Flags of the program stand after its name. Without a program, a strategy is compared."
@@ -60,13 +61,22 @@ def run(given: Given[VerifyFlags]) -> int:
 
 def _of_program(given: Given[VerifyFlags]) -> "Outcome":
     from shoal.launch import programs
+    from shoal.verify.recorder import ENOUGH
     from shoal.verify.worker import outcome_in
 
     (program, *arguments), flags = given.words, given.flags
     with tempfile.TemporaryDirectory(prefix="shoal-verify-") as folder:
         common = {"folder": folder, "comparable": flags.comparable}
         records = {**common, "most": flags.steps}
-        programs.by_processes(program, arguments, flags.workers, timeout_s=flags.timeout, verify=records)
+        try:
+            programs.by_processes(program, arguments, flags.workers, timeout_s=flags.timeout, verify=records)
+        except ShoalError as error:
+            if not any(Path(folder).glob(f"{ENOUGH}*")):
+                error.exit_code = max(2, error.exit_code)  # 1 is a difference
+                raise
+            why = f"some workers made {flags.steps} updates, after which verify ends a program, and others made fewer"
+            hint = "If one worker updates for all, as in `dp`, --steps above the program's own lets it end by itself."
+            raise ShoalError(why, f"{hint} The error that followed: {error.message}") from error
         alone = {**common, "reference": flags.workers}
         try:
             programs.by_processes(program, arguments, 1, timeout_s=flags.timeout, verify=alone)

@@ -34,6 +34,8 @@ class Side:
     """Samples of each backward pass."""
     before: Tensors = field(default_factory=dict[str, Tensor])
     """As its optimizer got them in the step before."""
+    exchanged: Tensors = field(default_factory=dict[str, Tensor])
+    """As a wrapper's exchange left them after backward; empty where no wrapper exchanges."""
 
 
 class Case(NamedTuple):
@@ -46,6 +48,8 @@ class Case(NamedTuple):
     wrong: Mapping[int, Mapping[str, float]]
     """By worker, the tensors that differ, and by how much."""
     tolerance: float
+    exchanged: Tensors = {}
+    """One machine's after backward, if a wrapper has exchanged gradients and all workers' were equal to these."""
 
     @property
     def names(self) -> list[str]:
@@ -87,6 +91,8 @@ def explained(case: Case) -> Finding:
     parts = [case.sides[rank].parts[k] for rank, k in labels]
     if not parts:
         return _unseen(case)
+    if case.exchanged and len(case.wrong) < len(case.sides):
+        return _changed_later(case)
     every = [*case.expected]
     whole = _fitted(case.expected, parts, [case.params], every, case.tolerance)
     if whole.rest > 10 * case.tolerance:
@@ -96,7 +102,7 @@ def explained(case: Case) -> Finding:
     grads = {name: side.grads.get(name, torch.zeros_like(case.expected[name])) for name in names}
     found = _fitted(grads, parts, [case.params, side.before], names, case.tolerance)
     if found.rest > 10 * case.tolerance:
-        return _no_combination(case, rank, found.rest)
+        return _changed_later(case) if case.exchanged else _no_combination(case, rank, found.rest)
     should = dict(zip(labels, whole.coefficients[: len(parts)], strict=True))
     given = dict(zip(labels, found.coefficients[: len(parts)], strict=True))
     decay, before = found.coefficients[len(parts) :]
@@ -161,11 +167,46 @@ def _not_from_own(case: Case) -> Finding:
     return case.finding("backward", _only(case), cause, advice)
 
 
+def _changed_later(case: Case) -> Finding:
+    """The exchange was right, and the optimizer gets another gradient: it is changed between the two."""
+    rank = next(iter(case.wrong))
+    side, only = case.sides[rank], _only(case)
+    who = f"rank {rank}'s gradient" if only is not None else "the gradient"
+    why = "After backward, which exchanges gradients, those of all workers were one machine's."
+    theirs, ours = _factors(side.grads, side.exchanged, case), _factors(case.expected, case.exchanged, case)
+    if theirs is None or ours is None:
+        return case.finding("update", only, f"{who} is changed between its exchange and the update", why)
+    cause = f"{who} is scaled between its exchange and the update: it is clipped by another norm, or divided once more"
+    sizes = [f"{name}: {theirs[name]:.3g}, not {ours[name]:.3g}" for name in case.names[:3]]
+    more = " …" * (len(case.names) > 3)
+    return case.finding(
+        "update", only, cause, why, f"Factors of the exchanged gradient: {'; '.join(sizes)}{more}."
+    )
+
+
+def _factors(found: Tensors, base: Tensors, case: Case) -> dict[str, float] | None:
+    """For each wrong tensor the number that makes `found` of `base`; None if one is no multiple."""
+    factors: dict[str, float] = {}
+    for name in case.names:
+        if name not in found or name not in base:
+            return None
+        fitted = combination(found, [base], [name])
+        if fitted.rest > 10 * case.tolerance:
+            return None
+        factors[name] = fitted.coefficients[0]
+    return factors
+
+
 def _no_combination(case: Case, rank: int, rest: float) -> Finding:
     """The optimizer's gradient is no sum of the workers' own: it was changed on the way."""
     found, expected = case.sides[rank].grads, case.expected
     names = [name for name in case.names if name in found]
     only = _only(case)
+    if (factors := _factors(found, expected, case)) is not None:
+        who = "the gradient" if only is None else f"rank {rank}'s gradient"
+        cause = f"each tensor of {who} has a factor of its own: it is clipped or scaled by the norm of a part"
+        shown = "; ".join(f"{name}: {factor:.3g}" for name, factor in [*factors.items()][:3])
+        return case.finding("exchange", only, cause, f"Multiples of one machine's gradient: {shown}.")
     for dtype in (torch.float16, torch.bfloat16):
         if names and rest <= 4 * torch.finfo(dtype).eps:
             shown = str(dtype).removeprefix("torch.")
@@ -246,7 +287,7 @@ def _alike(case: Case, weights: Weights) -> Found:
         cause = f"the loss is not divided by the {passes} backward passes of a step"
     else:
         where = "the gradient" if rank is None else f"rank {rank}'s gradient"
-        cause = f"{where} is {factor:.4g} times one machine's: it is divided by a wrong number"
+        cause = f"{where} is {factor:.4g} times one machine's: it is divided by a wrong number, or clipped"
     yield case.finding("exchange", rank, cause, _shown(weights, case))
 
 

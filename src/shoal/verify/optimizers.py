@@ -30,7 +30,7 @@ def settings_of(optimizer: Any, held: set[int], tensors: Mapping[str, Tensor]) -
     groups = [{key: float(value) for key, value in group.items()} for group in groups]
     trained = [name for name, param in tensors.items() if param.requires_grad]
     missing = [name for name in trained if held and id(tensors[name]) not in held]
-    return {"groups": groups, "missing": missing}
+    return {"groups": groups, "missing": missing, "trained": trained}
 
 
 def state_of(optimizer: Any, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -47,6 +47,14 @@ def state_of(optimizer: Any, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]
 
 def settings_apart(step: int, mine: Facts, records: Sequence[Step], backwards: int) -> Finding | None:
     """The first difference from one machine's update before its gradients are looked at."""
+    lacking = [rank for rank, record in enumerate(records) if _is_elsewhere(record, mine, backwards)]
+    if lacking and len(lacking) < len(records):
+        cause = f"rank {lacking[0]} makes no update of this model, and other workers do"
+        why = (
+            "Either its update is left out, or one worker updates for all, as in `dp`: this cannot be compared from outside.",
+            "`shoal verify --strategy dp` compares Shoal's.",
+        )
+        return _finding(step, lacking[0], "optimizer", 1.0, cause, *why, is_comparable=False)
     for rank, record in enumerate(records):
         notes, passes = record.notes("update"), len(record.notes("backward"))
         if not notes:
@@ -72,9 +80,24 @@ def settings_apart(step: int, mine: Facts, records: Sequence[Step], backwards: i
     return None
 
 
+def _is_elsewhere(record: Step, mine: Facts, backwards: int) -> bool:
+    """Whether a worker's backward passes belong to no update, or to the update of another model."""
+    missing = {*_update(record).get("missing", [])}
+    is_other = bool(mine["trained"]) and missing >= {*mine["trained"]} - {*mine["missing"]} != set()
+    return len(record.notes("backward")) > backwards and (is_other or not record.notes("update"))
+
+
 def _update(record: Step) -> Facts:
     return (record.notes("update") or [{}])[0]
 
 
-def _finding(step: int, rank: int | None, tensor: str, size: float, cause: str, *why: str) -> Finding:
-    return Finding(step, "update", rank, tensor, size, 0.0, cause, why)
+def _finding(
+    step: int,
+    rank: int | None,
+    tensor: str,
+    size: float,
+    cause: str,
+    *why: str,
+    is_comparable: bool = True,
+) -> Finding:
+    return Finding(step, "update", rank, tensor, size, 0.0, cause, why, is_comparable)

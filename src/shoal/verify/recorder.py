@@ -9,9 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from shoal.errors import ConfigError
 from shoal.verify.optimizers import groups_of, settings_of, state_of
 from shoal.verify.seen import Enough, Steps, bare, first_tensor, is_random, is_shared, seen
 from shoal.verify.store import Facts, Writer
+
+ENOUGH = "enough-"
+"""Begins the name of an empty file of each worker that has made as many steps as were asked for."""
 
 
 class Recorder(Steps):
@@ -28,6 +32,7 @@ class Recorder(Steps):
         """Record the state before the step; this is also the state after the step before."""
         self._state(names, buffers)
         if self.step == self._most:
+            (self._folder / f"{ENOUGH}{self._rank}").touch()
             raise Enough
         digest = hashlib.blake2b(torch.get_rng_state().numpy().tobytes(), digest_size=8).hexdigest()
         self._writer.note(self.step, "begin", {"random": digest})
@@ -35,6 +40,13 @@ class Recorder(Steps):
     def _state(self, names: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> None:
         for kind, tensors in (("param", names), ("buffer", buffers)):
             for name, tensor in tensors.items():
+                if not self.step and kind == "param" and is_away(tensor):
+                    raise ConfigError(
+                        f"{name} has no values when the model is called: the program gathers parameters while a "
+                        "module runs, as ZeRO stage 3 does",
+                        "Seen are torch's FSDP2 (`fully_shard`), and shoal.zero on one machine without gloo; "
+                        "`shoal verify --strategy zero` compares Shoal's.",
+                    )
                 self._writer.put(self.step, f"{kind}/{name}", tensor)
 
     def found(self, names: Mapping[str, Tensor]) -> None:
@@ -65,12 +77,16 @@ class Recorder(Steps):
         self._writer.note(self.step, "backward", {"loss": value, "rows": self._rows})
         self._rows = 0
 
+    def exchanged(self, grads: Mapping[str, Tensor]) -> None:
+        """Record what a wrapper's exchange has made of the gradients; the program may change them after it."""
+        for name, gradient in grads.items():
+            self._writer.put(self.step, f"exchanged/{name}", gradient)
+
     def updates(self, optimizer: Any) -> None:
         """Record the gradients as the optimizer gets them, and its settings."""
         held = {id(param) for group in groups_of(optimizer) for param in group["params"]}
-        for name, param in self.tensors.items():
-            if param.grad is not None:
-                self._writer.put(self.step, f"grad/{name}", param.grad)
+        for name, gradient in self.grads(held).items():
+            self._writer.put(self.step, f"grad/{name}", gradient)
         self._writer.note(self.step, "update", settings_of(optimizer, held, self.tensors))
 
     def updated(self, optimizer: Any) -> None:
@@ -124,6 +140,19 @@ class Recorder(Steps):
         """End the record."""
         self.closes()
         self._writer.close()
+
+
+def is_away(tensor: Tensor) -> bool:
+    """Whether the memory of a parameter is freed, or has NaN alone: the workers have parts of its values.
+
+    >>> tensor = torch.ones(2)
+    >>> memory = tensor.untyped_storage().resize_(0)
+    >>> is_away(tensor), is_away(torch.ones(2)), is_away(torch.full((2,), torch.nan))
+    (True, False, True)
+    """
+    if hasattr(tensor, "full_tensor") or not tensor.numel():
+        return False
+    return not tensor.untyped_storage().nbytes() or bool(tensor.isnan().all())
 
 
 def drawn_indices(iterator: Any) -> list[list[int]]:

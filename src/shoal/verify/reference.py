@@ -40,10 +40,13 @@ class Reference(Steps):
         """A wrong gradient that counts only if the parameters differ, too: the workers may average these."""
         self._exact = True
         """Whether the last update had the workers' gradient."""
+        self._exchanged: dict[str, Tensor] = {}
+        """The gradients of this step as a wrapper left them after backward; none without a wrapper."""
         self._rows = 0
         self._order: list[list[int]] = []
         """Where each worker's samples are in one machine's batch."""
         self._dtype = "float32"
+        self._repeats = False
         self._closed = -1
 
     def _records(self, step: int) -> list[Step] | None:
@@ -175,15 +178,26 @@ class Reference(Steps):
             cause = f"rank {short} makes {len(records[short].notes('forward'))} forward passes in this step"
             self._found("data", short, "samples", 1.0, 0.0, cause, "One machine makes more of them.")
         rows, theirs = rows_of(inputs), [row for side in sides for row in side["rows"]]
-        if sorted(rows) != sorted(theirs):
+        is_repeated = len(sides) > 1 and all(rows and sorted(s["rows"]) == sorted(rows) for s in sides)
+        if is_repeated:
+            self._note_repeated()
+        elif sorted(rows) != sorted(theirs):
             self._other_samples(rows, sides)
         self._rows += len(rows)
         found = first_tensor(output)
         self._dtype = compute_type(found)
         if rows:
-            self._order = _order(rows, sides)
+            self._order = [] if is_repeated else _order(rows, sides)
         if found is not None and found.ndim and len(found) == sum(map(len, self._order)):
             self._compare_outputs(model, dense(found), is_random)
+
+    def _note_repeated(self) -> None:
+        """Every worker has one machine's samples: nothing is divided, and all of them should compute the same."""
+        if not self._repeats:
+            self._repeats = True
+            self.outcome.notes.append(
+                f"Step {self.step}: every worker computes all of one machine's samples."
+            )
 
     def _other_samples(self, rows: Sequence[str], sides: Sequence[Facts]) -> None:
         """The program alone has other samples."""
@@ -245,6 +259,10 @@ class Reference(Steps):
 
     # Update.
 
+    def exchanged(self, grads: Mapping[str, Tensor]) -> None:
+        """Keep them until the update."""
+        self._exchanged = {name: dense(gradient).clone() for name, gradient in grads.items()}
+
     def updates(self, optimizer: Any) -> None:
         """Compare the settings and the gradients of an update, and take rank 0's gradients."""
         records = self._records(self.step)
@@ -253,13 +271,16 @@ class Reference(Steps):
         mine = settings_of(optimizer, held, self.tensors)
         if found := settings_apart(self.step, mine, records, self.backwards):
             self._stop(found)
-        expected = {name: dense(p.grad) for name, p in self.tensors.items() if p.grad is not None}
+        expected = {name: dense(gradient) for name, gradient in self.grads(held).items()}
         sides = [self._side(rank, record) for rank, record in enumerate(records)]
-        wrong = self._wrong(expected, sides)
         grads = [side.grads for side in sides]
+        wrong = self._wrong(expected, sides, grads)
         self._exact = not wrong and all(_same_bits(grads[0], each) for each in grads[1:])
         params = {name: dense(self.tensors[name]) for name in expected}
-        case = Case(self.step, expected, sides, params, wrong, self._limit())
+        exchanged = self._exchanged
+        if wrong and self._wrong(exchanged, sides, [side.exchanged for side in sides]):
+            exchanged = {}
+        case = Case(self.step, expected, sides, params, wrong, self._limit(), exchanged)
         if wrong and len(wrong) and own_only(case):
             self._held = explained(case)
         elif wrong:
@@ -268,6 +289,7 @@ class Reference(Steps):
             for name, gradient in grads[0].items():
                 _take(self.tensors[name].grad, gradient)
         self._before = [dict(each) for each in grads]
+        self._exchanged = {}
 
     def _side(self, rank: int, record: Step) -> Side:
         parts: dict[int, dict[str, Tensor]] = {}
@@ -277,22 +299,20 @@ class Reference(Steps):
             assert tensor is not None
             mine = parts.setdefault(int(number), {})
             mine[param] = mine[param] + tensor if param in mine else tensor
-        grads = {
-            name: tensor
-            for name in record.names("grad")
-            if (tensor := record.get(f"grad/{name}")) is not None
-        }
         rows = [facts["rows"] for facts in record.notes("backward")]
-        return Side(grads, [parts[number] for number in sorted(parts)], rows, self._before[rank])
+        own = [parts[number] for number in sorted(parts)]
+        return Side(record.all("grad"), own, rows, self._before[rank], record.all("exchanged"))
 
-    def _wrong(self, expected: Mapping[str, Tensor], sides: Sequence[Side]) -> dict[int, dict[str, float]]:
+    def _wrong(
+        self, expected: Mapping[str, Tensor], sides: Sequence[Side], grads: Sequence[Mapping[str, Tensor]]
+    ) -> dict[int, dict[str, float]]:
         """The gradients that differ by more than rounding, by worker."""
         wrong: dict[int, dict[str, float]] = {}
         for name, tensor in expected.items():
             own = [part[name] for side in sides for part in side.parts if name in part]
             scale = sum(float(part.abs().max()) for part in own if part.numel()) / len(sides)
-            for rank, side in enumerate(sides):
-                found = side.grads.get(name, torch.zeros_like(tensor))
+            for rank, mine in enumerate(grads):
+                found = mine.get(name, torch.zeros_like(tensor))
                 size = apart(found, tensor, scale)
                 if size > self._limit():
                     wrong.setdefault(rank, {})[name] = size

@@ -5,12 +5,12 @@
 | a batch | `next()` of a `DataLoader`'s iterator |
 | a forward pass | `nn.Module.__call__` of the outermost module with parameters, where gradients are on |
 | a backward pass | `torch.autograd.backward`, which `Tensor.backward` calls |
-| an update | torch's hooks of all optimizers |
+| an update | torch's hooks of all optimizers; the update of `shoal.OneCopy` and `shoal.zero` |
 """
 
 import threading
 import weakref
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
@@ -22,6 +22,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils.data import DataLoader, dataloader
 
 from shoal.comm.over_torch.torch_calls import replace as replace_in
+from shoal.strategies.ddp.distributed_data_parallel import DistributedDataParallel
+from shoal.strategies.library.divided_training import DividedTraining
 
 WRAPPERS = ("module.", "_orig_mod.")
 """What wrappers put before the names of parameters."""
@@ -76,6 +78,9 @@ class Steps:
 
     def backward(self, loss: Any) -> None:
         """A backward pass is about to begin."""
+
+    def exchanged(self, grads: Mapping[str, Tensor]) -> None:
+        """A backward pass has ended, in which a wrapper has exchanged these gradients."""
 
     def updates(self, optimizer: Any) -> None:
         """An update is about to begin."""
@@ -140,6 +145,16 @@ class Steps:
         self.backwards = self.forwards = 0
         self._began.clear()
 
+    def grads(self, held: Collection[int]) -> dict[str, Tensor]:
+        """Gradients of this step, by name: of models that it called, and of parameters with these ids.
+
+        Those of other models may be left from steps before.
+        """
+        called = (model for key, (model, _) in self._roots.items() if key in self._began)
+        mine = {id(param) for model in called for param in model.parameters()}.union(held)
+        named = {name: param for name, param in self.tensors.items() if id(param) in mine}
+        return {name: param.grad for name, param in named.items() if param.grad is not None}
+
     def models(self) -> list[nn.Module]:
         """The models that were called."""
         return [model for model, _ in self._roots.values()]
@@ -197,6 +212,7 @@ def seen(steps: Steps) -> Generator[None]:
         replace(iterator, "__init__", lambda call: _opening(steps, call))
         replace(iterator, "__next__", lambda call: _loading(steps, call))
         replace(dist, "destroy_process_group", lambda call: _closing(steps, call))
+        replace(DividedTraining, "_update_slices", lambda call: _dividing(steps, call))
         undo.callback(register_optimizer_step_pre_hook(steps.update_begins).remove)
         undo.callback(register_optimizer_step_post_hook(steps.update_ends).remove)
         _current.append(steps)
@@ -262,10 +278,18 @@ def _backward(steps: Steps, call: Callable[..., Any]) -> Callable[..., Any]:
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
         steps.backward(tensors)
         result = call(tensors, *args, **kwargs)
+        if any(map(_exchanges, steps.models())):
+            steps.exchanged({name: p.grad for name, p in steps.tensors.items() if p.grad is not None})
         steps.backwards += 1
         return result
 
     return backward
+
+
+def _exchanges(model: nn.Module) -> bool:
+    """Whether the gradients of a backward pass through this model are exchanged when it ends."""
+    is_wrapper = isinstance(model, nn.parallel.DistributedDataParallel | DistributedDataParallel)
+    return is_wrapper and bool(getattr(model, "require_backward_grad_sync", True))
 
 
 def _closing(steps: Steps, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -274,6 +298,19 @@ def _closing(steps: Steps, call: Callable[..., Any]) -> Callable[..., Any]:
         call(*args, **kwargs)
 
     return close
+
+
+def _dividing(steps: Steps, call: Callable[..., Any]) -> Callable[..., Any]:
+    """Every worker makes this update; the optimizer inside it has this worker's slices, and may have none."""
+
+    def update(self: DividedTraining, *args: Any, **kwargs: Any) -> Any:
+        with self.sums_shown():
+            steps.update_begins(self.optimizer)
+        result = call(self, *args, **kwargs)
+        steps.update_ends(self.optimizer)
+        return result
+
+    return update
 
 
 def _making(steps: Steps, call: Callable[..., Any]) -> Callable[..., Any]:

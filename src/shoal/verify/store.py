@@ -82,6 +82,11 @@ class Step:
         """Names of the tensors with keys `kind/name`."""
         return [key.partition("/")[2] for key in self._places if key.startswith(f"{kind}/")]
 
+    def all(self, kind: str) -> dict[str, Tensor]:
+        """The tensors with keys `kind/name`, by name."""
+        found = {name: self.get(f"{kind}/{name}") for name in self.names(kind)}
+        return {name: tensor for name, tensor in found.items() if tensor is not None}
+
     def get(self, key: str) -> Tensor | None:
         """A tensor; None if it was not recorded."""
         if key not in self._places:

@@ -246,6 +246,32 @@ class Slices:
             yield inputs[mine], labels[mine]
 
 
+class Repeated(Program):
+    """No DataLoader, and nothing is divided: every worker has the whole batch."""
+
+    def loader(self, data):
+        inputs, labels = data.tensors
+        return [*zip(inputs.split(12), labels.split(12), strict=True)]
+
+    def begin_pass(self, loader, number):
+        pass
+
+
+class TwoOptimizers(Program):
+    """A second model is trained after the first, whose gradients stay; each has an optimizer."""
+
+    def train(self):
+        super().train()
+        super().train()
+
+    def zero(self, optimizer):
+        pass
+
+    def backward(self, model, loss, last):
+        model.zero_grad()
+        super().backward(model, loss, last)
+
+
 class ParametersAveraged(Program):
     """Every worker makes its own step, and then the parameters are averaged: the same for plain SGD."""
 
@@ -299,7 +325,7 @@ OPTIMIZERS = {
 }
 ONE_EACH = (
     *(Weighted, Gathered, Flat, Scheduled, Padded, Dropped, InOrder, Unused, TwoModels, Evaluating, Hooked),
-    *(OwnOptimizer, Mappings, Prefetching, Slicing, ParametersAveraged, Double),
+    *(OwnOptimizer, Mappings, Prefetching, Slicing, ParametersAveraged, Double, Repeated, TwoOptimizers),
 )
 EVERY_OPTIMIZER = (Program, Sums, Wrapped, NoSync, Views, Clipped, Convolutions, Attention, Autocast)
 

@@ -245,6 +245,35 @@ class ClippedPerShard(Program):
             nn.utils.clip_grad_norm_(model.parameters(), 100.0)
 
 
+@bug(0, "update", 1, "0.weight", "scaled between its exchange and the update")
+class ClippedOnOneRank(Wrapped):
+    """After the wrapper's exchange, rank 1 clips by the norm of some of the parameters."""
+
+    def exchange(self, model):
+        nn.utils.clip_grad_norm_([*model.parameters()][self.rank == 1 :], 0.01)
+
+
+@bug(0, "update", 2, "", "changed between its exchange and the update")
+class NoiseOnOneRank(Wrapped):
+    """After the wrapper's exchange, one worker adds noise."""
+
+    def exchange(self, model):
+        if self.rank == 2:
+            for param in model.parameters():
+                param.grad += torch.linspace(-1, 1, param.numel()).reshape(param.shape)
+
+
+@bug(0, "exchange", 1, "", "factor of its own")
+class ClippedByTensorOnOneRank(Program):
+    """After an exchange of the program's own, rank 1 clips each tensor by its norm."""
+
+    def exchange(self, model):
+        super().exchange(model)
+        if self.rank == 1:
+            for param in model.parameters():
+                nn.utils.clip_grad_norm_([param], 0.01)
+
+
 @bug(0, "exchange", None, "", "zero")
 class ReducedToOneRank(Program):
     """`reduce` where `all_reduce` is meant, into a buffer of zeros that nobody fills."""

@@ -176,6 +176,17 @@ class StepSkippedOnOneRank(Program):
             self.skipped = True
 
 
+@bug(0, "update", 1, "optimizer", "makes no update of this model")
+class OneUpdatesForAll(Program):
+    """No bug, but it cannot be compared: the other workers get rank 0's parameters, as in `dp`."""
+
+    def update(self, model, optimizer):
+        if self.rank == 0:
+            super().update(model, optimizer)
+        for param in model.parameters():
+            dist.broadcast(param.data, 0)
+
+
 @bug(0, "update", None, "0.weight", "as it was")
 class StepUndone(Program):
     """Every worker loads the state of before: the broadcast comes from a copy that is not trained."""

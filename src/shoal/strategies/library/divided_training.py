@@ -201,6 +201,15 @@ class DividedTraining(ABC):
     def step(self) -> object:
         """Update the weights. A collective: every worker calls it after its last backward pass of a step."""
 
+    @contextmanager
+    def sums_shown(self) -> Generator[None]:
+        """Show the summed gradients in `param.grad` to a program that looks on: as `_update_slices` begins."""
+        self._shown.show(has_sums=True)
+        try:
+            yield
+        finally:
+            self._hide()
+
     def _update_slices(self, clip_norm: float | None) -> Tensor | None:
         """Clip, if a norm is given, and update: all workers have summed gradients, and none reads weights any more."""
         update = self._update
