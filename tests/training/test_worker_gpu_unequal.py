@@ -17,7 +17,7 @@ DEVICES = {"cuda:0", "cpu"}
 
 def trained(folder, flags):
     """The run's folder; weights are in float32."""
-    common = "--data digits --optimizer sgd --momentum 0.9 --threads 1 --steps 4"
+    common = "--data digits --optimizer sgd --momentum 0.9 --threads 1 --steps 2"
     result = launch_run(read(None, [*common.split(), *flags.split(), "--runs-dir", str(folder)]), Silent())
     return Path(result.run)
 
@@ -36,7 +36,7 @@ def test_equals_one_machine(tmp_path, strategy, devices_of_ranks):
     assert set(devices(run)) == DEVICES
     expected, weights = (read_model(each / "model.safetensors")[0] for each in (single, run))
     for name, tensor in expected.items():
-        # float32, free-running: a few steps, so that rounding has not yet grown.
+        # float32, free-running: in the third step, rounding takes an activation to the other side of ReLU's zero.
         assert (weights[name] - tensor).abs().max() / tensor.abs().max() < 1e-4, name
 
 

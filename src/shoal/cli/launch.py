@@ -56,7 +56,7 @@ def run(given: Given[LaunchFlags]) -> int:
 
     With --hosts PROGRAM may be `shoal` itself; docs/en/cluster.md has an example:
 
-        shoal launch --hosts a,b --workers 2 -- shoal train quickstart --strategy ddp
+        shoal launch --hosts a,b --workers 2 -- shoal train --strategy ddp
     """
     from shoal.launch import programs
 

@@ -162,7 +162,8 @@ def test_no_copy_is_made_of_a_process_in_which_torchs_store_has_its_thread(monke
 
     monkeypatch.setattr(os, "fork", watched)
     forks.run(work, 3)
-    assert seen == [0] * 4, "the killer of orphans is forked, too"
+    assert len(seen) == 4, "the killer of orphans is forked, too"
+    assert max(seen) <= 0  # fewer, if a store of an earlier test ends meanwhile
 
 
 def test_an_error_text_of_megabytes_is_whole_in_the_log_and_short_in_the_box():

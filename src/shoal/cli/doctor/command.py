@@ -109,7 +109,7 @@ def run(given: Given[DoctorFlags]) -> int:
     With --cluster: versions, names, ports, clocks, latency and bandwidth of every pair of machines, and a matrix
     product on every device. It names closed ports, and nodes, links and devices that are slow:
 
-        torchrun --nnodes 2 … -m shoal doctor --cluster     # on every machine; rank 0 shows the result
+        torchrun --nnodes 2 … -m shoal doctor --cluster      # on every machine
 
     The exit code is 1 if something that every run needs is broken.
     """
