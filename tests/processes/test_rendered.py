@@ -129,7 +129,7 @@ ip link set lo up
 ip link add v0 type veth peer name v1  # names are resolved only where an address is not loopback's
 ip addr add 10.9.9.1/24 dev v0
 ip link set v0 up
-echo "127.0.0.1 localhost n1 n2" > hosts
+printf "127.0.0.1 localhost\n10.9.9.1 n1 n2\n" > hosts
 mount --bind hosts /etc/hosts
 mount -t tmpfs none /run
 mkdir /run/munge

@@ -33,7 +33,7 @@ def names(monkeypatch):
         ("node01", "2", True),
         ("node01", "", False),
         ("node01", "1", False),
-        ("localhost", "1", False),
+        ("localhost", "1", True),
     ],
 )
 def test_a_master_that_no_other_machine_reaches_is_refused(names, host, local_size, fits):

@@ -252,13 +252,14 @@ def _no_store(
 
 
 def check_master(host: str, size: int, local_size: str) -> None:
-    """Refuse a master address that no other machine reaches, unless all workers are on this one.
+    """Refuse a name of the master that no other machine reaches, unless all workers are on this one.
 
-    `local_size` is the number of workers here, if the launcher tells it. If not, 127.0.0.1 and localhost say that all
-    are here; another name says the opposite, though /etc/hosts may make it 127.0.1.1, as on Debian.
+    `local_size` is the number of workers here, if the launcher tells it. 127.0.0.1 and localhost say that all are here,
+    also where several launchers share one machine; another name says the opposite, though /etc/hosts may make it
+    127.0.1.1, as on Debian.
     """
     addresses = addresses_of(host)
-    is_clear = local_size == str(size) or (not local_size and host in ("localhost", *addresses))
+    is_clear = local_size == str(size) or host in ("localhost", *addresses)
     if is_clear or not all(map(is_loopback, addresses)):
         return
     here = f"only {local_size} of {size} workers are on it" if local_size else "others may run elsewhere"
