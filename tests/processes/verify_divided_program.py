@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 import shoal
 
-HOW, BUG = sys.argv[1], sys.argv[2]
+HOW, BUG = sys.argv[1:3] if __name__ == "__main__" else ("", "")
 
 
 def adam(params):

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-BUG = sys.argv[1] if len(sys.argv) > 1 else ""
+BUG = sys.argv[1] if __name__ == "__main__" else ""
 
 if __name__ == "__main__":
     torch.manual_seed(0)
