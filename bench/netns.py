@@ -2,7 +2,7 @@
 
     sudo python bench/netns.py --rate 100 -- python train.py
 
-The nodes are those of `shoal train --launcher netns`. The kernel limits the rate between them, in each direction. The
+`shoal train --launcher netns` has the same nodes. The kernel limits the rate between them, in each direction. The
 command runs once in each, with the variables that torchrun sets (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT),
 GLOO_SOCKET_IFNAME, and a SHOAL_SECRET. If one process fails, the other is stopped.
 """

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from shoal.comm.over_torch.torch_calls import first_tensor
 from shoal.errors import ConfigError
 from shoal.verify.optimizers import groups_of, settings_of, state_of
-from shoal.verify.seen import Enough, Steps, bare, first_tensor, is_random, is_shared, seen
+from shoal.verify.seen import Enough, Steps, bare, is_random, is_shared, seen
 from shoal.verify.store import Facts, Writer
 
 ENOUGH = "enough-"

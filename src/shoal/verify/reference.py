@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from shoal.comm.over_torch.torch_calls import first_tensor
 from shoal.verify.batches import joined
 from shoal.verify.finding import Finding, Outcome, Phase
 from shoal.verify.gradients import Case, Side, explained, own_only
@@ -20,7 +21,7 @@ from shoal.verify.loading import judged, padding
 from shoal.verify.optimizers import groups_of, settings_apart, settings_of, state_of
 from shoal.verify.recorder import batch_file, compute_type, rows_of, special
 from shoal.verify.rounding import apart, of_sums, of_update
-from shoal.verify.seen import Enough, Steps, first_tensor, seen
+from shoal.verify.seen import Enough, Steps, seen
 from shoal.verify.store import Facts, Step, dense, read
 
 COMPARABLE = "--comparable turns dropout off and lets BatchNorm use its running statistics, in both."

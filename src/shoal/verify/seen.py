@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.data import DataLoader, dataloader
 
+from shoal.comm.over_torch.torch_calls import first_tensor
 from shoal.comm.over_torch.torch_calls import replace as replace_in
 from shoal.strategies.ddp.distributed_data_parallel import DistributedDataParallel
 from shoal.strategies.library.divided_training import DividedTraining
@@ -262,16 +263,6 @@ def _forward(steps: Steps, call: Callable[..., Any], inside: threading.local) ->
         return output
 
     return forward
-
-
-def first_tensor(nested: Any) -> Tensor | None:
-    """The first tensor of lists, tuples and dictionaries."""
-    if isinstance(nested, Tensor):
-        return nested
-    if isinstance(nested, Mapping):
-        nested = [*nested.values()]
-    found = map(first_tensor, nested if isinstance(nested, list | tuple) else ())
-    return next((tensor for tensor in found if tensor is not None), None)
 
 
 def _backward(steps: Steps, call: Callable[..., Any]) -> Callable[..., Any]:

@@ -3,7 +3,7 @@
 `launch/hangs/` watches them in programs of torch's, and `profile/` measures them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
@@ -58,10 +58,13 @@ def piece_of(operation: Operation, args: tuple[Any, ...]) -> Tensor | None:
 
 
 def first_tensor(given: Any) -> Tensor | None:
-    """The tensor, or the first one of lists in lists; None for anything else."""
-    while isinstance(given, list | tuple) and given:
-        given = given[0]
-    return given if isinstance(given, Tensor) else None
+    """The tensor, or the first one in lists, tuples and dictionaries; None if there is none."""
+    if isinstance(given, Tensor):
+        return given
+    if isinstance(given, Mapping):
+        given = [*given.values()]
+    found = map(first_tensor, given if isinstance(given, list | tuple) else ())
+    return next((tensor for tensor in found if tensor is not None), None)
 
 
 def peer_of(operation: Operation, args: tuple[Any, ...]) -> int:

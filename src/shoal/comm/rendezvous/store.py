@@ -263,11 +263,10 @@ def check_master(host: str, size: int, local_size: str) -> None:
     if is_clear or not all(map(is_loopback, addresses)):
         return
     here = f"only {local_size} of {size} workers are on it" if local_size else "others may run elsewhere"
-    alone = "" if local_size else "; 127.0.0.1 if all workers are on one machine"
     raise JoinError(
         f"the master address {named(host)} is reached from this machine alone, and {here}",
         f"Give all workers an address of rank 0's machine (this one has {shown_interfaces()}), or correct the name "
-        f"in /etc/hosts{alone}.",
+        "in /etc/hosts; 127.0.0.1 if all workers are on one machine.",
     )
 
 
